@@ -1,0 +1,272 @@
+#include "framework/memory/caching_allocator.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <iomanip>
+#include <limits>
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+#include "framework/core/counters.h"
+#include "framework/core/error.h"
+#include "framework/memory/block_pool.h"
+#include "framework/runtime/capture_session.h"
+
+namespace capstan {
+namespace {
+
+// Past this, rounding up to a segment could overflow; no device has as much.
+constexpr std::size_t kLargestRequest = std::numeric_limits<std::size_t>::max() / 4;
+
+std::uint64_t next_pool_id() noexcept {
+  static constinit std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+std::string readable(std::size_t bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(unit == 0 ? 0 : 1) << value << ' ' << kUnits[unit];
+  return std::move(out).str();
+}
+
+std::string usage(const PoolStats& stats) {
+  return readable(static_cast<std::size_t>(stats.allocated_bytes)) + " in use, " +
+         readable(static_cast<std::size_t>(stats.reserved_bytes - stats.allocated_bytes)) +
+         " cached";
+}
+
+}  // namespace
+
+struct CachingAllocator::Impl {
+  struct Pool final : BlockPool {
+    Pool(std::uint64_t pool_id, std::string pool_name, PoolStats& total)
+        : BlockPool(pool_id, total), name(std::move(pool_name)) {}
+    const std::string name;
+    std::int64_t use_count = 1;
+  };
+
+  explicit Impl(DeviceRuntime& device_runtime) : runtime(device_runtime) {
+    pools.push_back(std::make_unique<Pool>(0, "common", total));
+  }
+
+  [[nodiscard]] Pool* find(std::uint64_t id) const noexcept {
+    for (const auto& pool : pools) {
+      if (pool->id() == id) return pool.get();
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] Block* take(Pool& pool, std::size_t bytes, std::uint64_t stream);
+  std::size_t give_back_free_segments(Pool& pool) noexcept;
+  [[nodiscard]] bool wait_for_device() noexcept;
+  void collect_released() noexcept;
+  [[nodiscard]] std::string shortage(std::size_t bytes, bool capturing) const;
+
+  DeviceRuntime& runtime;
+  mutable std::mutex mutex;
+  PoolStats total;
+  std::vector<std::unique_ptr<Pool>> pools;  // the common one first
+  bool released_wait = false;                // segments of released pools are due for the device
+};
+
+Block* CachingAllocator::Impl::take(Pool& pool, std::size_t bytes, std::uint64_t stream) {
+  if (Block* block = pool.take(bytes, stream)) [[likely]]
+    return block;
+
+  const auto from_device = [&] {
+    void* segment = runtime.allocate(segment_size(bytes));
+    if (segment != nullptr) detail::count(counters().device_allocations);
+    return segment;
+  };
+  void* segment = from_device();
+  if (segment == nullptr) {
+    // Waiting and freeing would break a capture, whichever thread it belongs to.
+    const bool capturing = detail::active_captures() != 0;
+    if (!capturing) {
+      runtime.synchronize_device();
+      give_back_free_segments(*pools.front());
+      segment = from_device();
+    }
+    if (segment == nullptr) throw OutOfMemory(shortage(bytes, capturing));
+  }
+  pool.add_segment(segment, bytes, stream);
+  return pool.take(bytes, stream);
+}
+
+std::size_t CachingAllocator::Impl::give_back_free_segments(Pool& pool) noexcept {
+  std::size_t bytes = 0;
+  while (const auto segment = pool.remove_free_segment()) {
+    runtime.deallocate(segment->address);
+    bytes += segment->bytes;
+  }
+  return bytes;
+}
+
+bool CachingAllocator::Impl::wait_for_device() noexcept {
+  try {
+    runtime.synchronize_device();
+    return true;
+  } catch (...) {
+    return false;  // whatever broke the device shows at the next call that may throw
+  }
+}
+
+void CachingAllocator::Impl::collect_released() noexcept {
+  const auto due = [](const auto& pool) {
+    return pool->use_count == 0 && (pool->segments().empty() || pool->has_free_segment());
+  };
+  released_wait = false;
+  if (std::none_of(pools.begin(), pools.end(), due)) return;  // so that no free waits in vain
+  released_wait = detail::active_captures() != 0 || !wait_for_device();
+  if (released_wait) return;
+  for (const auto& pool : pools) {
+    if (pool->use_count == 0) give_back_free_segments(*pool);
+  }
+  std::erase_if(pools,
+                [](const auto& pool) { return pool->use_count == 0 && pool->segments().empty(); });
+}
+
+std::string CachingAllocator::Impl::shortage(std::size_t bytes, bool capturing) const {
+  const DeviceMemory memory = runtime.memory();
+  std::ostringstream out;
+  out << "allocator: out of memory on " << runtime.device() << ", asked for " << readable(bytes)
+      << " with " << readable(memory.free_bytes) << " of " << readable(memory.total_bytes)
+      << " free; pools:";
+  const char* separator = " ";
+  for (const auto& pool : pools) {
+    out << separator << '"' << pool->name << "\" " << usage(pool->stats());
+    separator = "; ";
+  }
+  out << "; use smaller batches or drop graphs and tensors that are no longer needed";
+  if (capturing) {
+    out << "; a capture is in progress, so cached memory could not be given back: call "
+           "empty_cache before capturing";
+  }
+  return std::move(out).str();
+}
+
+CachingAllocator::CachingAllocator(DeviceRuntime& runtime)
+    : impl_(std::make_unique<Impl>(runtime)) {}
+
+CachingAllocator::~CachingAllocator() {
+  for (const auto& pool : impl_->pools) {
+    for (Block* first : pool->segments()) impl_->runtime.deallocate(first->address);
+  }
+}
+
+Block* CachingAllocator::allocate(std::size_t bytes, StreamState& stream) {
+  if (bytes == 0) return nullptr;
+  detail::count(counters().allocations);
+  const CaptureSession* session = stream.session();
+
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->released_wait) [[unlikely]]
+    impl_->collect_released();
+  Impl::Pool* pool = impl_->pools.front().get();
+  if (session != nullptr) [[unlikely]] {
+    pool = impl_->find(session->pool());
+    CAPSTAN_CHECK(pool != nullptr, StateError, "allocator: the capture allocates from pool ",
+                  session->pool(), ", which does not exist on ", impl_->runtime.device(),
+                  "; keep its GraphPool alive and on the device that captures");
+  }
+  if (bytes > kLargestRequest) [[unlikely]] {
+    throw OutOfMemory(impl_->shortage(bytes, detail::active_captures() != 0));
+  }
+  return impl_->take(*pool, bytes, stream.id);
+}
+
+void CachingAllocator::free(Block* block) noexcept {
+  if (block == nullptr) return;
+  const std::lock_guard lock(impl_->mutex);
+  auto& pool = static_cast<Impl::Pool&>(*block->pool);
+  pool.give_back(block);
+  if (pool.use_count == 0) [[unlikely]]
+    impl_->collect_released();
+}
+
+void* CachingAllocator::address(const Block* block) noexcept {
+  return block != nullptr ? block->address : nullptr;
+}
+
+std::uint64_t CachingAllocator::pool_of(const Block* block) noexcept {
+  return block != nullptr ? block->pool->id() : 0;
+}
+
+std::uint64_t CachingAllocator::create_pool(std::string name) {
+  const std::uint64_t id = next_pool_id();
+  if (name.empty()) name = "pool " + std::to_string(id);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pools.push_back(std::make_unique<Impl::Pool>(id, std::move(name), impl_->total));
+  return id;
+}
+
+void CachingAllocator::retain_pool(std::uint64_t id) {
+  const std::lock_guard lock(impl_->mutex);
+  Impl::Pool* pool = impl_->find(id);
+  CAPSTAN_CHECK(id != 0 && pool != nullptr && pool->use_count > 0, StateError,
+                "retain_pool: no private pool ", id, " is in use on ", impl_->runtime.device());
+  ++pool->use_count;
+}
+
+void CachingAllocator::release_pool(std::uint64_t id) noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  Impl::Pool* pool = impl_->find(id);
+  if (id == 0 || pool == nullptr || pool->use_count == 0) return;
+  if (--pool->use_count == 0) impl_->collect_released();
+}
+
+std::size_t CachingAllocator::empty_cache() {
+  const std::lock_guard lock(impl_->mutex);
+  if (detail::active_captures() != 0) return 0;
+  impl_->runtime.synchronize_device();
+  if (impl_->released_wait) impl_->collect_released();
+  return impl_->give_back_free_segments(*impl_->pools.front());
+}
+
+AllocatorStats CachingAllocator::stats() const {
+  const std::lock_guard lock(impl_->mutex);
+  AllocatorStats stats{.total = impl_->total, .pools = {}};
+  for (const auto& pool : impl_->pools) {
+    stats.pools.push_back({pool->id(), pool->name, pool->use_count, pool->stats()});
+  }
+  return stats;
+}
+
+void CachingAllocator::reset_peak_stats() {
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& pool : impl_->pools) pool->reset_peaks();
+  impl_->total.peak_allocated_bytes = impl_->total.allocated_bytes;
+  impl_->total.peak_reserved_bytes = impl_->total.reserved_bytes;
+}
+
+CachingAllocator& allocator(Device device) {
+  using Slots = std::array<std::atomic<CachingAllocator*>, kMaxDevices>;
+  static constinit std::array<Slots, 2> slots{};
+  static constinit std::mutex making;
+
+  CAPSTAN_CHECK(device.index >= 0 && device.index < kMaxDevices, DeviceError,
+                "allocator: device numbers are 0 to ", kMaxDevices - 1, ", got ", device);
+  auto& slot = slots[device.is_gpu() ? 1 : 0][static_cast<std::size_t>(device.index)];
+  CachingAllocator* found = slot.load(std::memory_order_acquire);
+  if (found == nullptr) [[unlikely]] {
+    DeviceRuntime& device_runtime = runtime(device);
+    const std::lock_guard lock(making);
+    found = slot.load(std::memory_order_acquire);
+    if (found == nullptr) {
+      found = new CachingAllocator(device_runtime);
+      slot.store(found, std::memory_order_release);
+    }
+  }
+  return *found;
+}
+
+}  // namespace capstan

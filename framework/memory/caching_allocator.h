@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/core/device.h"
+#include "framework/core/ref.h"
+#include "framework/runtime/runtime.h"
+#include "framework/runtime/stream.h"
+
+namespace capstan {
+
+/// A piece of a segment, handed out or free. Fields are the allocator's.
+struct Block;
+
+/// Byte and count totals of one pool, or of the whole device.
+struct PoolStats {
+  std::int64_t allocated_bytes = 0;  ///< handed out, rounded sizes
+  std::int64_t reserved_bytes = 0;   ///< held from the device
+  std::int64_t requested_bytes = 0;  ///< handed out, as asked for
+  std::int64_t blocks = 0;           ///< handed out
+  std::int64_t segments = 0;         ///< raw device allocations held
+  std::int64_t peak_allocated_bytes = 0;
+  std::int64_t peak_reserved_bytes = 0;
+};
+
+struct PoolReport {
+  std::uint64_t id = 0;  ///< 0: the common pool
+  std::string name;
+  std::int64_t use_count = 0;  ///< graphs and handles that hold it; 1 for the common pool; at 0 it
+                               ///< lives on until its last block is freed
+  PoolStats stats;
+};
+
+/// Statistics of one device; `total` is always the sum over `pools`, its peaks those of that sum.
+struct AllocatorStats {
+  PoolStats total;
+  std::vector<PoolReport> pools;
+};
+
+/// Caches device memory: blocks are cut from segments, freed blocks merge with their neighbours and
+/// are handed out again in stream order, without asking the device. The same code serves CPU and
+/// GPU. Blocks belong to the stream they were allocated on and are reused on it at once, since the
+/// stream orders the uses. A request on a stream that captures comes from the private pool of that
+/// capture; memory of a private pool never serves anything else. Thread-safe.
+///
+/// Sizes round up to 512 bytes. Requests up to 1 MiB are cut from 2 MiB segments; up to 10 MiB from
+/// 20 MiB segments; larger ones get segments of their own, rounded up to 2 MiB.
+class CachingAllocator {
+ public:
+  explicit CachingAllocator(DeviceRuntime& runtime);
+  ~CachingAllocator();
+
+  /// A block of at least `bytes` for use on `stream`; null for 0 bytes. When the device is full,
+  /// cached segments are given back first (except during a capture).
+  /// @throws OutOfMemory  listing pools, bytes in use and bytes cached.
+  [[nodiscard]] Block* allocate(std::size_t bytes, StreamState& stream);
+  /// The block's memory may be reused by later work on its stream. Null is fine.
+  void free(Block* block) noexcept;
+  [[nodiscard]] static void* address(const Block* block) noexcept;
+  /// Id of the pool that the block belongs to, 0 for the common one.
+  [[nodiscard]] static std::uint64_t pool_of(const Block* block) noexcept;
+
+  /// Registers a private pool with one use; `name` is for reports, at first "pool ID". Ids are
+  /// never 0 and never used again in the process.
+  [[nodiscard]] std::uint64_t create_pool(std::string name);
+  /// @throws StateError  if no such pool is in use.
+  void retain_pool(std::uint64_t id);
+  /// At the last use the pool's free segments go back to the device; those with live blocks follow
+  /// when their last block is freed. While any capture is in progress both wait for a later call of
+  /// this allocator.
+  void release_pool(std::uint64_t id) noexcept;
+
+  /// Gives free segments of the common pool back to the device, after waiting for it. Pools in use
+  /// keep theirs. @return bytes given back; 0 while any capture is in progress.
+  std::size_t empty_cache();
+
+  [[nodiscard]] AllocatorStats stats() const;
+  void reset_peak_stats();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The allocator of `device`, made on first use, never destroyed: tensors with static storage
+/// duration may outlive everything else.
+[[nodiscard]] CachingAllocator& allocator(Device device);
+
+/// A private pool that captures allocate from; copies share it. Pass one handle to several captures
+/// to let them share memory: their replays must then never overlap, and each result be used before
+/// the next replay.
+class GraphPool {
+ public:
+  GraphPool() noexcept = default;
+  GraphPool(Device device, std::string name);
+
+  /// 0 for an empty handle.
+  [[nodiscard]] std::uint64_t id() const noexcept { return lease_ ? lease_->id : 0; }
+  [[nodiscard]] Device device() const noexcept { return lease_ ? lease_->device : Device{}; }
+  /// All zero for an empty handle.
+  [[nodiscard]] PoolStats stats() const;
+  explicit operator bool() const noexcept { return static_cast<bool>(lease_); }
+  friend bool operator==(const GraphPool&, const GraphPool&) noexcept = default;
+
+ private:
+  /// One use of the pool.
+  struct Lease final : RefCounted {
+    Lease(Device device, std::string name);
+    ~Lease() override;
+    const Device device;
+    const std::uint64_t id;
+  };
+  Ref<Lease> lease_;
+};
+
+/// A fresh pool handle. No memory is taken before the first capture that uses it.
+[[nodiscard]] GraphPool graph_pool_handle(Device device, std::string name = {});
+
+/// Page-locked host memory for asynchronous copies to and from `device`; plain memory for the CPU.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() noexcept = default;
+  /// @throws OutOfMemory.
+  PinnedBuffer(Device device, std::size_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace capstan

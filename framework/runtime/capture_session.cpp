@@ -1,0 +1,281 @@
+#include "framework/runtime/capture_session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "framework/core/error.h"
+
+namespace capstan {
+namespace {
+
+// clock[i] counts what a stream has seen of member i. Beginning or forking counts as 1, so a fork
+// without operations must be joined too, as with CUDA.
+using Clock = std::vector<std::int64_t>;
+
+void merge(Clock& clock, std::span<const std::int64_t> other) {
+  if (clock.size() < other.size()) clock.resize(other.size(), 0);
+  for (std::size_t i = 0; i < other.size(); ++i) clock[i] = std::max(clock[i], other[i]);
+}
+
+std::int64_t at(const Clock& clock, std::size_t member) {
+  return member < clock.size() ? clock[member] : 0;
+}
+
+struct Sessions {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, CaptureSession*> active;
+};
+
+Sessions& sessions() {
+  static auto* const instance = new Sessions;
+  return *instance;
+}
+
+constinit std::atomic<int> active_count{0};
+constinit std::atomic<std::uint64_t> next_id{1};
+
+}  // namespace
+
+struct CaptureSession::Member {
+  Ref<StreamState> stream;
+  Clock clock;
+  Clock reported;                        // what the last operation here already came after
+  std::vector<std::int64_t> operations;  // [count - 2] is the operation that made the count
+};
+
+struct CaptureSession::State {
+  mutable std::mutex mutex;
+  std::vector<Member> members;
+  Recording recording;
+  std::vector<Clock> clocks;  // of each operation, itself included
+  std::vector<std::pair<const void*, Ref<ReplayPrologue>>> prologues;
+  std::unordered_set<const RefCounted*> known;
+  std::vector<Ref<const RefCounted>> retained;
+
+  std::size_t index_of(const StreamState& stream) const {
+    const auto found = std::find_if(members.begin(), members.end(),
+                                    [&](const Member& m) { return m.stream.get() == &stream; });
+    return static_cast<std::size_t>(found - members.begin());
+  }
+
+  // Operations of other members that `member` has come to see since its last operation, without
+  // those that another of them already follows.
+  std::vector<std::int64_t> predecessors(const Member& member, std::size_t self) const {
+    std::vector<std::int64_t> found;
+    std::vector<std::pair<std::size_t, std::int64_t>> counts;
+    for (std::size_t i = 0; i < member.clock.size(); ++i) {
+      const std::int64_t count = member.clock[i];
+      if (count < 2 || (i != self && count <= at(member.reported, i))) continue;
+      found.push_back(members[i].operations[static_cast<std::size_t>(count - 2)]);
+      counts.emplace_back(i, count);
+    }
+    std::vector<std::int64_t> nearest;
+    for (std::size_t a = 0; a < found.size(); ++a) {
+      const bool followed = std::any_of(found.begin(), found.end(), [&](std::int64_t b) {
+        return b != found[a] &&
+               at(clocks[static_cast<std::size_t>(b)], counts[a].first) >= counts[a].second;
+      });
+      if (!followed) nearest.push_back(found[a]);
+    }
+    std::sort(nearest.begin(), nearest.end());
+    return nearest;
+  }
+};
+
+CaptureSession::CaptureSession(const Stream& origin, CaptureRequest request)
+    : id_(next_id.fetch_add(1, std::memory_order_relaxed)),
+      origin_(origin),
+      request_(request),
+      state_(std::make_unique<State>()) {}
+
+CaptureSession::~CaptureSession() { abandon(); }
+
+Ref<CaptureSession> CaptureSession::begin(const Stream& origin, CaptureRequest request) {
+  CAPSTAN_CHECK(!origin.is_default(), CaptureError,
+                "capture_begin: a capture cannot run on the default stream of ", origin.device(),
+                "; make another stream current, or use CaptureScope (a replay may run on it)");
+  CAPSTAN_CHECK(!origin.is_capturing(), CaptureError, "capture_begin: stream ", origin.id(), " of ",
+                origin.device(), " is already capturing; end that capture first");
+  Ref<CaptureSession> session(new CaptureSession(origin, request));
+  Member first;
+  first.stream = Ref<StreamState>(&origin.state());
+  first.clock = {1};
+  session->state_->members.push_back(std::move(first));
+
+  {
+    const std::lock_guard lock(sessions().mutex);
+    sessions().active.emplace(session->id_, session.get());
+  }
+  try {
+    session->builder_ = origin.state().runtime.begin_capture(origin.state(), request.mode);
+  } catch (...) {
+    const std::lock_guard lock(sessions().mutex);
+    sessions().active.erase(session->id_);
+    throw;
+  }
+  session->active_ = true;
+  active_count.fetch_add(1, std::memory_order_acq_rel);
+  origin.state().set_session(session.get());
+  return session;
+}
+
+void CaptureSession::leave_streams() noexcept {
+  active_ = false;
+  for (Member& member : state_->members) member.stream->set_session(nullptr);
+  active_count.fetch_sub(1, std::memory_order_acq_rel);
+  const std::lock_guard lock(sessions().mutex);
+  sessions().active.erase(id_);
+}
+
+CaptureResult CaptureSession::finish() {
+  CAPSTAN_CHECK(active_, StateError, "capture_end: the capture has already ended");
+  const Clock& seen = state_->members.front().clock;
+  std::string unjoined;
+  for (std::size_t i = 1; i < state_->members.size(); ++i) {
+    const Member& member = state_->members[i];
+    if (at(member.clock, i) <= at(seen, i)) continue;
+    unjoined += detail::concat(unjoined.empty() ? "" : ", ", "stream ", member.stream->id);
+    if (member.operations.empty()) {
+      unjoined += " (no operation)";
+    } else {
+      const RecordedOp& last =
+          state_->recording.operations[static_cast<std::size_t>(member.operations.back())];
+      unjoined += detail::concat(" (last operation: ", last.name, " at ", last.where.file_name(),
+                                 ":", last.where.line(), ")");
+    }
+  }
+  if (!unjoined.empty()) {
+    abandon();
+    throw CaptureError("capture_end: forked streams were not joined: " + unjoined +
+                       "; call capture_stream.wait_stream(forked) before the capture ends");
+  }
+
+  CaptureResult result;
+  try {
+    result.graph = origin_.state().runtime.end_capture(*this);
+  } catch (...) {
+    leave_streams();
+    throw;
+  }
+  leave_streams();
+  result.recording = std::move(state_->recording);
+  for (auto& [key, prologue] : state_->prologues) result.prologues.push_back(std::move(prologue));
+  result.retained = std::move(state_->retained);
+  state_->prologues.clear();
+  return result;
+}
+
+void CaptureSession::abandon() noexcept {
+  if (!active_) return;
+  try {
+    (void)origin_.state().runtime.end_capture(*this);
+  } catch (const std::exception&) {
+    // The capture is given up: why its end fails does not matter any more.
+  }
+  leave_streams();
+  state_->prologues.clear();
+  state_->retained.clear();
+}
+
+std::int64_t CaptureSession::operation_count() const {
+  const std::lock_guard lock(state_->mutex);
+  return static_cast<std::int64_t>(state_->recording.operations.size());
+}
+
+void CaptureSession::announce(const char* name, StreamState& stream, std::vector<Access> reads,
+                              std::vector<Access> writes, std::string detail) {
+  const std::lock_guard lock(state_->mutex);
+  const std::size_t self = state_->index_of(stream);
+  Member& member = state_->members[self];
+  const auto number = static_cast<std::int64_t>(state_->recording.operations.size());
+
+  for (const auto* accesses : {&reads, &writes}) {
+    for (const Access& access : *accesses) {
+      if (access.owner == nullptr || access.pool == request_.pool) continue;
+      if (state_->known.insert(access.owner).second) {
+        state_->retained.emplace_back(access.owner);
+      }
+    }
+  }
+  RecordedOp op;
+  op.name = name;
+  op.where = detail::call_context.where;
+  op.module = detail::module_path();
+  op.stream = stream.id;
+  op.detail = std::move(detail);
+  op.reads = std::move(reads);
+  op.writes = std::move(writes);
+  op.after = state_->predecessors(member, self);
+  state_->recording.operations.push_back(std::move(op));
+
+  member.reported = member.clock;
+  ++member.clock[self];
+  member.operations.push_back(number);
+  state_->clocks.push_back(member.clock);
+}
+
+ReplayPrologue* CaptureSession::find_prologue(const void* key) const {
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& [known, prologue] : state_->prologues) {
+    if (known == key) return prologue.get();
+  }
+  return nullptr;
+}
+
+void CaptureSession::add_prologue(const void* key, Ref<ReplayPrologue> prologue) {
+  const std::lock_guard lock(state_->mutex);
+  state_->prologues.emplace_back(key, std::move(prologue));
+}
+
+void CaptureSession::retain(Ref<const RefCounted> object) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->known.insert(object.get()).second) state_->retained.push_back(std::move(object));
+}
+
+std::vector<std::int64_t> CaptureSession::mark(StreamState& stream) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->members[state_->index_of(stream)].clock;
+}
+
+void CaptureSession::join(StreamState& stream, std::span<const std::int64_t> clock) {
+  const std::lock_guard lock(state_->mutex);
+  const std::size_t self = state_->index_of(stream);
+  if (self == state_->members.size()) {
+    Member member;
+    member.stream = Ref<StreamState>(&stream);
+    member.clock.assign(self + 1, 0);
+    member.clock[self] = 1;
+    state_->members.push_back(std::move(member));
+    stream.set_session(this);
+  }
+  merge(state_->members[self].clock, clock);
+}
+
+Ref<CaptureSession> CaptureSession::find(std::uint64_t id) {
+  const std::lock_guard lock(sessions().mutex);
+  const auto found = sessions().active.find(id);
+  return found == sessions().active.end() ? Ref<CaptureSession>()
+                                          : Ref<CaptureSession>(found->second);
+}
+
+bool is_current_stream_capturing(Device device) {
+  return detail::active_captures() != 0 &&
+         detail::current_stream_state(device).session() != nullptr;
+}
+
+void refuse_while_capturing(Device device, const char* operation, const char* reason,
+                            const char* remedy) {
+  if (detail::active_captures() == 0) return;
+  const CaptureSession* const session = detail::current_stream_state(device).session();
+  if (session == nullptr) return;
+  throw CaptureError(detail::concat(
+      operation, ": not possible while ", device, " captures, after operation number ",
+      session->operation_count(), " of the recording: ", reason, "; ", remedy));
+}
+
+int detail::active_captures() noexcept { return active_count.load(std::memory_order_acquire); }
+
+}  // namespace capstan

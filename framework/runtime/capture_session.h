@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "framework/core/ref.h"
+#include "framework/runtime/recording.h"
+#include "framework/runtime/runtime.h"
+#include "framework/runtime/stream.h"
+
+namespace capstan {
+
+/// Work that each replay does first, on the replay's stream: a generator hands its numbers over.
+class ReplayPrologue : public RefCounted {
+ public:
+  virtual void before_replay(StreamState& stream) = 0;
+};
+
+/// What a finished capture hands to its graph.
+struct CaptureResult {
+  Ref<NativeGraph> graph;
+  Recording recording;
+  std::vector<Ref<ReplayPrologue>> prologues;
+  std::vector<Ref<const RefCounted>> retained;  ///< foreign storages that the graph reads or writes
+};
+
+struct CaptureRequest {
+  std::uint64_t pool = 0;  ///< private pool of the capture's allocations; never 0
+  CaptureErrorMode mode = CaptureErrorMode::global;
+};
+
+/// One capture, from begin to end: which streams take part, what was recorded, which pool its
+/// allocations come from. Streams point at it while they take part. All functions but `begin` are
+/// called by the threads that submit work to it; they are serialised by a mutex.
+class CaptureSession : public RefCounted {
+ public:
+  /// Begins a capture on `origin`. @throws CaptureError if `origin` is its device's default stream
+  /// or already captures; nothing changed then. Work submitted from here on is recorded, not run.
+  [[nodiscard]] static Ref<CaptureSession> begin(const Stream& origin, CaptureRequest request);
+
+  /// Ends the capture and leaves every stream as it was, also when it throws.
+  /// @throws CaptureError  if a forked stream was not joined (named with its last operation), if
+  ///   another stream than the origin is current, or if the capture was invalidated.
+  [[nodiscard]] CaptureResult finish();
+  /// Ends the capture and drops what it recorded. Does nothing if it already ended.
+  void abandon() noexcept;
+
+  ~CaptureSession() override;
+
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  [[nodiscard]] std::uint64_t pool() const noexcept { return request_.pool; }
+  [[nodiscard]] const Stream& origin() const noexcept { return origin_; }
+  [[nodiscard]] CaptureErrorMode mode() const noexcept { return request_.mode; }
+  [[nodiscard]] bool active() const noexcept { return active_; }
+  [[nodiscard]] RefCounted* builder() const noexcept { return builder_.get(); }
+  [[nodiscard]] std::int64_t operation_count() const;
+
+  /// Appends an operation; `name`, accesses and detail come from the caller, the rest from context.
+  void announce(const char* name, StreamState& stream, std::vector<Access> reads,
+                std::vector<Access> writes, std::string detail);
+
+  /// The prologue registered under `key`, or null.
+  [[nodiscard]] ReplayPrologue* find_prologue(const void* key) const;
+  void add_prologue(const void* key, Ref<ReplayPrologue> prologue);
+  /// Keeps `object` until the graph dies.
+  void retain(Ref<const RefCounted> object);
+
+  // Membership, called by Stream and Event.
+  [[nodiscard]] std::vector<std::int64_t> mark(StreamState& stream);
+  void join(StreamState& stream, std::span<const std::int64_t> clock);
+  [[nodiscard]] static Ref<CaptureSession> find(std::uint64_t id);
+
+ private:
+  struct Member;
+  struct State;
+  CaptureSession(const Stream& origin, CaptureRequest request);
+  void leave_streams() noexcept;
+
+  const std::uint64_t id_;
+  const Stream origin_;
+  const CaptureRequest request_;
+  bool active_ = false;
+  Ref<RefCounted> builder_;
+  std::unique_ptr<State> state_;
+};
+
+/// True if the calling thread's current stream of `device` captures.
+[[nodiscard]] bool is_current_stream_capturing(Device device = Device::cpu());
+
+/// Throws CaptureError if the calling thread's current stream of `device` captures: the message
+/// names `operation`, its number in the recording, `reason` and `remedy`. Every entry point that
+/// reads device values on the host or waits for the device calls this before it does anything.
+void refuse_while_capturing(Device device, const char* operation, const char* reason,
+                            const char* remedy);
+
+namespace detail {
+/// Number of captures in progress in the process; a cheap test before looking closer.
+[[nodiscard]] int active_captures() noexcept;
+}  // namespace detail
+
+}  // namespace capstan

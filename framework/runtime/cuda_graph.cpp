@@ -1,0 +1,82 @@
+#include "framework/runtime/cuda_graph.h"
+
+#include <memory>
+#include <type_traits>
+
+#include "framework/core/error.h"
+#include "framework/runtime/cuda_capture_mode.h"
+#include "framework/runtime/cuda_check.h"
+#include "framework/runtime/cuda_stream.h"
+
+namespace capstan {
+namespace {
+
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const noexcept {
+    const RelaxedCaptureMode relaxed;
+    CAPSTAN_CUDA_REPORT(cudaGraphDestroy(graph));
+  }
+};
+using GraphHandle = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+
+struct DestroyExec {
+  void operator()(cudaGraphExec_t exec) const noexcept {
+    const RelaxedCaptureMode relaxed;
+    CAPSTAN_CUDA_REPORT(cudaGraphExecDestroy(exec));
+  }
+};
+using ExecHandle = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExec>;
+
+class CudaExec final : public NativeExec {
+ public:
+  explicit CudaExec(ExecHandle exec) noexcept : exec_(std::move(exec)) {}
+
+  void launch(StreamState& stream) override {
+    stream.runtime.make_current();
+    CAPSTAN_CUDA_CHECK(cudaGraphLaunch(exec_.get(), native_stream(stream)));
+  }
+
+ private:
+  ExecHandle exec_;
+};
+
+class CudaGraph final : public NativeGraph {
+ public:
+  CudaGraph(DeviceRuntime& runtime, GraphHandle graph) noexcept
+      : runtime_(runtime), graph_(std::move(graph)) {}
+
+  std::unique_ptr<NativeExec> instantiate() override {
+    const RelaxedCaptureMode relaxed;
+    runtime_.make_current();
+    cudaGraphExec_t exec = nullptr;
+    CAPSTAN_CUDA_CHECK(cudaGraphInstantiate(&exec, graph_.get(), 0));
+    return std::make_unique<CudaExec>(ExecHandle(exec));
+  }
+
+  std::int64_t node_count() const override {
+    std::size_t count = 0;
+    CAPSTAN_CUDA_CHECK(cudaGraphGetNodes(graph_.get(), nullptr, &count));
+    return static_cast<std::int64_t>(count);
+  }
+
+ private:
+  DeviceRuntime& runtime_;
+  GraphHandle graph_;
+};
+
+}  // namespace
+
+Ref<NativeGraph> end_cuda_capture(StreamState& origin) {
+  cudaGraph_t raw = nullptr;
+  const cudaError_t code = cudaStreamEndCapture(native_stream(origin), &raw);
+  GraphHandle graph(raw);
+  if (code != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw CaptureError(detail::concat("capture_end: CUDA gave the capture up, got ",
+                                      cudaGetErrorName(code), " (", cudaGetErrorString(code),
+                                      "); look for the first CUDA call that failed while it ran"));
+  }
+  return make_ref<CudaGraph>(origin.runtime, std::move(graph));
+}
+
+}  // namespace capstan

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "framework/core/device.h"
+#include "framework/core/ref.h"
+
+namespace capstan {
+
+class CaptureSession;
+class StreamState;
+
+/// Which calls, and of which threads, a capture refuses; the meanings are CUDA's.
+enum class CaptureErrorMode : std::uint8_t {
+  global,         ///< unsafe calls of any thread are errors
+  thread_local_,  ///< unsafe calls of the capturing thread are errors
+  relaxed         ///< none
+};
+
+/// An executable graph. Launches of one exec run one after the other.
+class NativeExec {
+ public:
+  virtual ~NativeExec() = default;
+  /// Enqueues one replay on `stream`; inline on the CPU. Allocates nothing.
+  virtual void launch(StreamState& stream) = 0;
+};
+
+/// What a finished capture recorded, not yet executable.
+class NativeGraph : public RefCounted {
+ public:
+  [[nodiscard]] virtual std::unique_ptr<NativeExec> instantiate() = 0;
+  [[nodiscard]] virtual std::int64_t node_count() const = 0;
+};
+
+struct DeviceMemory {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+
+/// One device seen from below: raw memory, streams, events, copies, native capture. Two
+/// implementations, `cpu` and `cuda`; what each promises beyond this is in its own header. Handles
+/// are opaque here; `Stream` and `Event` own them. Every function may be called from any thread.
+/// Failures throw CudaError (or OutOfMemory where said); functions marked noexcept report to
+/// stderr.
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+  [[nodiscard]] virtual Device device() const noexcept = 0;
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Makes this device current for the calling thread, where the API below has such a notion.
+  virtual void make_current() {}
+
+  // Raw memory, for the caching allocator alone.
+  /// At least 512-byte aligned (64 on the CPU). Null when the device has no memory left. Permitted
+  /// during a capture: the call does not become part of it and does not harm it.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(void* address) noexcept = 0;
+  /// Page-locked host memory that the device copies from and to asynchronously.
+  [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void deallocate_pinned(void* address) noexcept = 0;
+  [[nodiscard]] virtual DeviceMemory memory() = 0;
+
+  [[nodiscard]] virtual void* create_stream(int priority) = 0;
+  virtual void destroy_stream(void* stream) noexcept = 0;
+  virtual void synchronize_stream(StreamState& stream) = 0;
+  [[nodiscard]] virtual bool stream_done(StreamState& stream) = 0;
+  virtual void synchronize_device() = 0;
+
+  [[nodiscard]] virtual void* create_event(bool timing) = 0;
+  virtual void destroy_event(void* event) noexcept = 0;
+  virtual void record_event(void* event, StreamState& stream) = 0;
+  virtual void wait_event(StreamState& stream, void* event) = 0;
+  [[nodiscard]] virtual bool event_done(void* event) = 0;
+  virtual void synchronize_event(void* event) = 0;
+  [[nodiscard]] virtual float elapsed_ms(void* start, void* end) = 0;
+
+  /// Copies between any two of {this device, host}; in stream order, recorded while capturing.
+  virtual void copy(void* to, const void* from, std::size_t bytes, StreamState& stream) = 0;
+  /// Sets every byte; in stream order, recorded while capturing.
+  virtual void fill(void* address, std::uint8_t value, std::size_t bytes, StreamState& stream) = 0;
+
+  /// Begins native capture on `stream`. The result, which may be null, is kept by the session as
+  /// the recording under construction.
+  [[nodiscard]] virtual Ref<RefCounted> begin_capture(StreamState& stream,
+                                                      CaptureErrorMode mode) = 0;
+  /// Ends native capture in every case, also when it throws.
+  [[nodiscard]] virtual Ref<NativeGraph> end_capture(CaptureSession& session) = 0;
+};
+
+/// The runtime of `device`, made on first use. @throws DeviceError naming the reason if there is no
+/// such device.
+[[nodiscard]] DeviceRuntime& runtime(Device device);
+
+/// True if this build has CUDA and this machine a GPU that it can use.
+[[nodiscard]] bool gpu_available() noexcept;
+[[nodiscard]] int gpu_count() noexcept;
+/// Why `gpu_available()` is false, in one line; empty if it is true.
+[[nodiscard]] std::string gpu_unavailable_reason();
+
+namespace detail {
+/// Defined by cuda_runtime.cpp, or by no_cuda.cpp in a build without CUDA.
+struct CudaProbe {
+  int count = 0;
+  std::string reason;
+};
+[[nodiscard]] CudaProbe probe_cuda() noexcept;
+[[nodiscard]] std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index);
+}  // namespace detail
+
+}  // namespace capstan

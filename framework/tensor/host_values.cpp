@@ -1,0 +1,63 @@
+#include "framework/tensor/host_values.h"
+
+#include <cstring>
+
+#include "framework/runtime/capture_session.h"
+#include "framework/runtime/faults.h"
+#include "framework/runtime/runtime.h"
+#include "framework/runtime/stream.h"
+
+namespace capstan {
+namespace {
+
+// Elements from the first to the last one that `x` reaches.
+std::int64_t span_of(const Tensor& x) {
+  std::int64_t last = 0;
+  for (int axis = 0; axis < x.rank(); ++axis) last += (x.size(axis) - 1) * x.strides()[axis];
+  return last + 1;
+}
+
+// Brings `count` elements from the first one of `x` to the host.
+std::vector<std::byte> fetch(const Tensor& x, std::int64_t count) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(x.dtype()));
+  if (x.device().is_cpu()) {
+    std::memcpy(bytes.data(), x.raw_data(), bytes.size());
+    return bytes;
+  }
+  StreamState& stream = detail::current_stream_state(x.device());
+  stream.runtime.make_current();
+  stream.runtime.copy(bytes.data(), x.raw_data(), bytes.size(), stream);
+  stream.runtime.synchronize_stream(stream);
+  return bytes;
+}
+
+std::vector<std::byte> gather(const Tensor& x, const std::vector<std::byte>& from) {
+  const std::size_t size = size_of(x.dtype());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(x.numel()) * size);
+  Shape index = Shape::filled(x.rank(), 0);
+  std::int64_t at = 0;
+  for (std::size_t to = 0; to < bytes.size(); to += size) {
+    std::memcpy(bytes.data() + to, from.data() + static_cast<std::size_t>(at) * size, size);
+    for (int axis = x.rank() - 1; axis >= 0; --axis) {
+      at += x.strides()[axis];
+      if (++index[axis] < x.size(axis)) break;
+      at -= x.strides()[axis] * x.size(axis);
+      index[axis] = 0;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::byte> detail::host_bytes(const Tensor& x, const char* op) {
+  refuse_while_capturing(x.device(), op, "it needs the values on the host, and nothing has run yet",
+                         "keep them on the device, or read them after the replay");
+  if (x.numel() == 0) return {};
+  std::vector<std::byte> bytes =
+      x.is_contiguous() ? fetch(x, x.numel()) : gather(x, fetch(x, span_of(x)));
+  raise_faults(x.device());
+  return bytes;
+}
+
+}  // namespace capstan

@@ -1,0 +1,61 @@
+#include "framework/tensor/op_scope.h"
+
+#include "framework/runtime/stream.h"
+
+namespace capstan {
+namespace {
+
+Access access_of(const Tensor& tensor) {
+  std::int64_t last = 0;
+  for (int axis = 0; axis < tensor.rank(); ++axis) {
+    last += (tensor.size(axis) - 1) * tensor.strides()[axis];
+  }
+  return {.address = tensor.raw_data(),
+          .bytes = (last + 1) * static_cast<std::int64_t>(size_of(tensor.dtype())),
+          .pool = tensor.storage()->pool(),
+          .owner = tensor.storage().get()};
+}
+
+std::vector<Access> accesses(std::span<const Tensor* const> tensors) {
+  std::vector<Access> result;
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined() && tensor->numel() != 0) result.push_back(access_of(*tensor));
+  }
+  return result;
+}
+
+std::string describe_all(std::span<const Tensor* const> tensors) {
+  std::string text;
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined()) continue;
+    text += detail::concat(text.empty() ? "" : ", ", tensor->dtype(), tensor->shape());
+  }
+  return text;
+}
+
+const Tensor* first_defined(std::span<const Tensor* const> tensors) {
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined()) return tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
+                       std::span<const Tensor* const> writes) {
+  if (WriteJournal* const journal = WriteJournal::current()) {
+    for (const Tensor* tensor : writes) {
+      if (tensor->defined()) journal->keep(tensor->storage());
+    }
+  }
+  const Tensor* place = first_defined(writes);
+  if (place == nullptr) place = first_defined(reads);
+  if (place == nullptr) return;
+  StreamState& stream = detail::current_stream_state(place->device());
+  if (CaptureSession* const session = stream.session()) {
+    session->announce(name, stream, accesses(reads), accesses(writes), describe_all(reads));
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "framework/core/device.h"
+#include "framework/core/ref.h"
+
+namespace capstan {
+
+struct Block;
+class StreamState;
+
+/// The memory behind one or more tensors: from the caching allocator, or the user's own.
+class Storage final : public RefCounted {
+ public:
+  /// Allocates for the calling thread's current stream of `device`. @throws OutOfMemory.
+  Storage(Device device, std::size_t bytes);
+  /// Wraps memory that the caller owns; `release` runs when the last tensor is gone.
+  Storage(Device device, void* data, std::size_t bytes, std::function<void()> release);
+  ~Storage() override;
+
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// True for the user's own memory.
+  [[nodiscard]] bool is_borrowed() const noexcept { return block_ == nullptr && bytes_ != 0; }
+  /// Private pool of the memory, 0 for the common one.
+  [[nodiscard]] std::uint64_t pool() const noexcept;
+  /// Grows with every storage made in the process.
+  [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
+
+  /// Counts writes; all views share it. A saved tensor whose version moved cannot be used.
+  [[nodiscard]] std::int64_t version() const noexcept {
+    return version_.load(std::memory_order_relaxed);
+  }
+  void bump_version() noexcept { version_.fetch_add(1, std::memory_order_relaxed); }
+  void set_version(std::int64_t version) noexcept {
+    version_.store(version, std::memory_order_relaxed);
+  }
+
+ private:
+  const Device device_;
+  void* data_ = nullptr;
+  const std::size_t bytes_;
+  Block* block_ = nullptr;
+  const std::uint64_t serial_;
+  std::atomic<std::int64_t> version_{0};
+  std::function<void()> release_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,133 @@
+#include <cmath>
+
+#include "framework/core/dtype_visit.h"
+#include "ops/cpu/loop.h"
+#include "ops/cpu/vector_math.h"
+#include "ops/kernels.h"
+
+namespace capstan::cpu {
+namespace {
+
+/// A number becomes an operand that repeats.
+template <typename T>
+class Operands {
+ public:
+  explicit Operands(const BinaryArgs& args)
+      : args_(args), number_(static_cast<T>(args.scalar)), repeated_{&number_, {}} {}
+
+  template <typename Y, typename F>
+  void apply(F f, std::int64_t grain = kCheapGrain) const {
+    const Walk& a = args_.scalar_side == ScalarSide::left ? repeated_ : args_.a;
+    const Walk& b = args_.scalar_side == ScalarSide::right ? repeated_ : args_.b;
+    map<T, Y>(args_.loop, a, b, args_.y, grain, f);
+  }
+
+ private:
+  const BinaryArgs& args_;
+  T number_;
+  Walk repeated_;
+};
+
+// The comparisons with itself let NaN win.
+template <typename T>
+T larger(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+
+template <typename T>
+T smaller(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+template <typename T>
+void arithmetic(const BinaryArgs& args) {
+  const Operands<T> operands(args);
+  const auto apply = [&](auto f) { operands.template apply<T>(f); };
+  switch (args.op) {
+    case BinaryOp::add: return apply([](T a, T b) { return static_cast<T>(a + b); });
+    case BinaryOp::sub: return apply([](T a, T b) { return static_cast<T>(a - b); });
+    case BinaryOp::mul: return apply([](T a, T b) { return static_cast<T>(a * b); });
+    case BinaryOp::maximum: return apply([](T a, T b) { return larger(a, b); });
+    case BinaryOp::minimum: return apply([](T a, T b) { return smaller(a, b); });
+    default: break;
+  }
+}
+
+template <typename T>
+void comparison(const BinaryArgs& args) {
+  const Operands<T> operands(args);
+  const auto apply = [&](auto f) { operands.template apply<bool>(f); };
+  switch (args.op) {
+    case BinaryOp::eq: return apply([](T a, T b) { return a == b; });
+    case BinaryOp::ne: return apply([](T a, T b) { return a != b; });
+    case BinaryOp::lt: return apply([](T a, T b) { return a < b; });
+    case BinaryOp::le: return apply([](T a, T b) { return a <= b; });
+    case BinaryOp::gt: return apply([](T a, T b) { return a > b; });
+    case BinaryOp::ge: return apply([](T a, T b) { return a >= b; });
+    default: break;
+  }
+}
+
+void logical(const BinaryArgs& args) {
+  const Operands<bool> operands(args);
+  if (args.op == BinaryOp::logical_and) {
+    operands.apply<bool>([](bool a, bool b) { return static_cast<bool>(a & b); });
+  } else {
+    operands.apply<bool>([](bool a, bool b) { return static_cast<bool>(a | b); });
+  }
+}
+
+template <typename T>
+void power(const BinaryArgs& args) {
+  const Operands<T> operands(args);
+  if (args.scalar_side == ScalarSide::right && args.scalar == 2.0) {
+    return operands.template apply<T>([](T a, T) { return a * a; });
+  }
+  operands.template apply<T>([](T a, T b) { return std::pow(a, b); }, kCostlyGrain);
+}
+
+template <typename T>
+void floating(const BinaryArgs& args) {
+  const Operands<T> operands(args);
+  const auto apply = [&](auto f) { operands.template apply<T>(f); };
+  switch (args.op) {
+    case BinaryOp::div: return apply([](T a, T b) { return a / b; });
+    case BinaryOp::pow: return power<T>(args);
+    case BinaryOp::relu_backward: return apply([](T g, T y) { return y > T{0} ? g : T{0}; });
+    case BinaryOp::tanh_backward: return apply([](T g, T y) { return g * (T{1} - y * y); });
+    case BinaryOp::sigmoid_backward: return apply([](T g, T y) { return g * y * (T{1} - y); });
+    case BinaryOp::gelu_backward:
+      return operands.template apply<T>(
+          [](T g, T x) {
+            const Normal<T> normal = normal_at(x);
+            return g * (normal.cumulative + x * normal.density);
+          },
+          kCostlyGrain);
+    default: break;
+  }
+}
+
+}  // namespace
+
+void binary(const BinaryArgs& args) {
+  switch (args.op) {
+    case BinaryOp::add:
+    case BinaryOp::sub:
+    case BinaryOp::mul:
+    case BinaryOp::maximum:
+    case BinaryOp::minimum:
+      return visit_numeric(args.dtype, "binary", [&]<typename T>() { arithmetic<T>(args); });
+    case BinaryOp::eq:
+    case BinaryOp::ne:
+    case BinaryOp::lt:
+    case BinaryOp::le:
+    case BinaryOp::gt:
+    case BinaryOp::ge:
+      return visit_all(args.dtype, "binary", [&]<typename T>() { comparison<T>(args); });
+    case BinaryOp::logical_and:
+    case BinaryOp::logical_or: return logical(args);
+    default: visit_floating(args.dtype, "binary", [&]<typename T>() { floating<T>(args); });
+  }
+}
+
+}  // namespace capstan::cpu

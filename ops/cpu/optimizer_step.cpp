@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cmath>
+
+#include "framework/core/dtype_visit.h"
+#include "ops/cpu/loop.h"
+#include "ops/kernels.h"
+
+namespace capstan::cpu {
+namespace {
+
+/// Calls `body(entry, begin, end)` over all elements of all parameters as if they were one array,
+/// so that threads share big and small parameters evenly.
+template <typename Body>
+void for_each_parameter(const ParameterList& list, const Body& body) {
+  std::int64_t total = 0;
+  for (int i = 0; i < list.count; ++i) total += list.entries[i].numel;
+  parallel_for(total, kCheapGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t first = 0;
+    for (int i = 0; i < list.count && first < end; ++i) {
+      const ParameterEntry& entry = list.entries[i];
+      const std::int64_t from = std::max<std::int64_t>(begin - first, 0);
+      const std::int64_t to = std::min(end - first, entry.numel);
+      if (from < to) body(entry, from, to);
+      first += entry.numel;
+    }
+  });
+}
+
+template <typename T>
+void sgd_with(const SgdArgs& args) {
+  const T rate = static_cast<T>(args.hyper[0]);
+  const T momentum = static_cast<T>(args.hyper[1]);
+  const T decay = static_cast<T>(args.hyper[2]);
+  const T sign = args.maximize ? T{-1} : T{1};
+  for_each_parameter(args.list,
+                     [&](const ParameterEntry& entry, std::int64_t begin, std::int64_t end) {
+                       T* p = static_cast<T*>(entry.parameter);
+                       const T* g = static_cast<const T*>(entry.grad);
+                       T* v = static_cast<T*>(entry.state1);
+                       if (v == nullptr) {
+#pragma GCC ivdep
+                         for (std::int64_t i = begin; i < end; ++i)
+                           p[i] -= rate * (sign * g[i] + decay * p[i]);
+                       } else if (args.nesterov) {
+#pragma GCC ivdep
+                         for (std::int64_t i = begin; i < end; ++i) {
+                           const T d = sign * g[i] + decay * p[i];
+                           v[i] = momentum * v[i] + d;
+                           p[i] -= rate * (d + momentum * v[i]);
+                         }
+                       } else {
+#pragma GCC ivdep
+                         for (std::int64_t i = begin; i < end; ++i) {
+                           v[i] = momentum * v[i] + (sign * g[i] + decay * p[i]);
+                           p[i] -= rate * v[i];
+                         }
+                       }
+                     });
+  if (args.list.advance_step) ++*args.step;
+}
+
+template <typename T>
+void adam_with(const AdamArgs& args) {
+  const double t = static_cast<double>(*args.step + 1);
+  const double rate = args.hyper[0];
+  const double beta1 = args.hyper[1];
+  const double beta2 = args.hyper[2];
+  const double decay = args.hyper[4];
+  const T keep1 = static_cast<T>(beta1);
+  const T take1 = static_cast<T>(1.0 - beta1);
+  const T keep2 = static_cast<T>(beta2);
+  const T take2 = static_cast<T>(1.0 - beta2);
+  const T size = static_cast<T>(rate / (1.0 - std::pow(beta1, t)));
+  const T root_scale = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(beta2, t)));
+  const T epsilon = static_cast<T>(args.hyper[3]);
+  const T sign = args.maximize ? T{-1} : T{1};
+  const T coupled = args.decoupled ? T{0} : static_cast<T>(decay);
+  const T shrink = args.decoupled ? static_cast<T>(1.0 - rate * decay) : T{1};
+  for_each_parameter(
+      args.list, [&](const ParameterEntry& entry, std::int64_t begin, std::int64_t end) {
+        T* p = static_cast<T*>(entry.parameter);
+        const T* grad = static_cast<const T*>(entry.grad);
+        T* m = static_cast<T*>(entry.state1);
+        T* v = static_cast<T*>(entry.state2);
+#pragma GCC ivdep
+        for (std::int64_t i = begin; i < end; ++i) {
+          const T g = sign * grad[i] + coupled * p[i];
+          m[i] = keep1 * m[i] + take1 * g;
+          v[i] = keep2 * v[i] + take2 * g * g;
+          p[i] = shrink * p[i] - size * m[i] / (std::sqrt(v[i]) * root_scale + epsilon);
+        }
+      });
+  if (args.list.advance_step) ++*args.step;
+}
+
+}  // namespace
+
+void sgd(const SgdArgs& args) {
+  visit_floating(args.dtype, "sgd", [&]<typename T>() { sgd_with<T>(args); });
+}
+
+void adam(const AdamArgs& args) {
+  visit_floating(args.dtype, "adam", [&]<typename T>() { adam_with<T>(args); });
+}
+
+}  // namespace capstan::cpu

@@ -1,0 +1,127 @@
+#include "autograd/loss.h"
+
+#include <algorithm>
+
+#include "autograd/arithmetic.h"
+#include "autograd/layout.h"
+#include "autograd/math.h"
+#include "autograd/node.h"
+#include "autograd/reduce.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+
+namespace capstan {
+
+using autograd::BackwardContext;
+using autograd::needs_grad;
+using autograd::record;
+using autograd::requires_grad;
+using autograd::Saved;
+
+namespace {
+
+// Without gradients: they are part of the gradient of the loss.
+[[nodiscard]] Tensor reduced(const Tensor& losses, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::mean: return ops::reduce(ReduceOp::mean, losses);
+    case Reduction::sum: return ops::reduce(ReduceOp::sum, losses);
+    case Reduction::none: break;
+  }
+  return losses;
+}
+
+// d(loss) / d(one term of it).
+[[nodiscard]] double weight_of_term(Reduction reduction, std::int64_t terms) {
+  const auto count = static_cast<double>(std::max<std::int64_t>(terms, 1));
+  return reduction == Reduction::mean ? 1.0 / count : 1.0;
+}
+
+// The same as the fused kernel, composed of functions with derivatives.
+[[nodiscard]] Tensor cross_entropy_slope(const Tensor& g, const Tensor& logits,
+                                         const Tensor& labels, Reduction reduction) {
+  const Tensor slope = softmax(logits, 1) - one_hot(labels, logits.size(1), logits.dtype());
+  const Tensor scaled = g * weight_of_term(reduction, logits.size(0));
+  return slope * (reduction == Reduction::none ? scaled.unsqueeze(1) : scaled);
+}
+
+void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
+  CAPSTAN_CHECK(x.shape() == target.shape(), ShapeError, op,
+                ": x and target must have one shape, got x ", x.shape(), " and target ",
+                target.shape(), "; reshape or expand one of them");
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, LossOptions options, Where where) {
+  const CallSite site(where);
+  auto [loss, logsumexp] = ops::cross_entropy(logits, labels, options.reduction);
+  if (needs_grad(logits)) {
+    record(loss, "cross_entropy", {&logits},
+           [logits = Saved(logits), labels = Saved(labels), logsumexp = Saved(logsumexp),
+            reduction = options.reduction](BackwardContext& context) {
+             const Tensor& g = context.grad();
+             const Tensor x = logits.get(context);
+             const Tensor classes = labels.get(context);
+             context.set(0, grad_enabled() ? cross_entropy_slope(g, x, classes, reduction)
+                                           : ops::cross_entropy_backward(
+                                                 g, x, classes, logsumexp.get(context), reduction));
+           });
+  }
+  return loss;
+}
+
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, LossOptions options,
+                Where where) {
+  const CallSite site(where);
+  CAPSTAN_CHECK(
+      log_probabilities.rank() == 2 && labels.rank() == 1 &&
+          labels.size(0) == log_probabilities.size(0),
+      ShapeError, "nll_loss: needs log_probabilities [rows, classes] and labels [rows], got ",
+      log_probabilities.shape(), " and ", labels.shape(), "; flatten leading axes with reshape");
+  const Tensor picked = gather(log_probabilities, 1, labels.unsqueeze(1)).squeeze(1);
+  switch (options.reduction) {
+    case Reduction::mean: return neg(mean(picked));
+    case Reduction::sum: return neg(sum(picked));
+    case Reduction::none: break;
+  }
+  return neg(picked);
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, LossOptions options, Where where) {
+  const CallSite site(where);
+  check_same_shape("mse_loss", x, target);
+  const Tensor difference = x - target;
+  Tensor loss = reduced(ops::unary(UnaryOp::square, difference), options.reduction);
+  if (needs_grad(difference)) {
+    record(loss, "mse_loss", {&difference},
+           [difference = Saved(difference),
+            scale = 2.0 * weight_of_term(options.reduction, x.numel())](BackwardContext& context) {
+             context.set(0, difference.get(context) * (context.grad() * scale));
+           });
+  }
+  return loss;
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, LossOptions options,
+                                        Where where) {
+  const CallSite site(where);
+  check_same_shape("binary_cross_entropy_with_logits", x, target);
+  const auto terms = [&] {
+    const NoGradGuard no_grad;
+    return relu(x) - x * target + log1p(exp(neg(abs(x))));
+  };
+  Tensor loss = reduced(terms(), options.reduction);
+  if (needs_grad(x, target)) {
+    record(loss, "binary_cross_entropy_with_logits", {&x, &target},
+           [x = Saved(x), target = requires_grad(x) ? Saved(target) : Saved(),
+            scale = weight_of_term(options.reduction, x.numel())](BackwardContext& context) {
+             const Tensor logits = x.get(context);
+             const Tensor g = context.grad() * scale;
+             if (context.needs(0)) context.set(0, (sigmoid(logits) - target.get(context)) * g);
+             if (context.needs(1)) context.set(1, neg(logits * g));
+           });
+  }
+  return loss;
+}
+
+}  // namespace capstan

@@ -1,0 +1,260 @@
+#include "graphs/graph.h"
+
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "framework/core/counters.h"
+#include "framework/core/error.h"
+#include "framework/runtime/faults.h"
+#include "framework/tensor/write_journal.h"
+#include "graphs/replay_order.h"
+
+namespace capstan {
+namespace {
+
+// What a successful capture leaves. Destroyed from the bottom up: the executable first, its memory
+// last.
+struct Captured {
+  GraphPool pool;
+  std::shared_ptr<ReplayOrder> order;
+  Ref<NativeGraph> native;  // null once executable, unless kept
+  Recording recording;
+  std::vector<Ref<ReplayPrologue>> prologues;
+  std::vector<Ref<const RefCounted>> retained;
+  std::vector<Storage*> written;  // among `retained`
+  std::unique_ptr<NativeExec> exec;
+  std::int64_t replays = 0;
+};
+
+// Waiting for the device would break a capture of any thread, so what may still run waits here.
+class Parking {
+ public:
+  static Parking& instance() {
+    static auto* const parking = new Parking;  // graphs may be static objects
+    return *parking;
+  }
+
+  void add(Captured captured) {
+    const std::lock_guard lock(mutex_);
+    parked_.push_back(std::move(captured));
+  }
+
+  void clear() noexcept {
+    if (detail::active_captures() != 0) return;
+    std::vector<Captured> leaving;
+    {
+      const std::lock_guard lock(mutex_);
+      leaving.swap(parked_);
+    }
+    for (const Captured& captured : leaving) captured.order->wait();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Captured> parked_;
+};
+
+// At the end of every function that may end a capture.
+struct ClearParking {
+  ~ClearParking() { Parking::instance().clear(); }
+};
+
+void release(Captured captured) {
+  // The CPU has already run what was replayed.
+  if (captured.replays == 0 || captured.pool.device().is_cpu()) return;
+  if (detail::active_captures() != 0) return Parking::instance().add(std::move(captured));
+  captured.order->wait();
+}
+
+// Replays write these without passing through an operation that would count it.
+std::vector<Storage*> written_among(const std::vector<Ref<const RefCounted>>& retained,
+                                    const Recording& recording) {
+  std::unordered_set<const RefCounted*> writes;
+  for (const RecordedOp& operation : recording.operations) {
+    for (const Access& access : operation.writes) writes.insert(access.owner);
+  }
+  std::vector<Storage*> written;
+  for (const Ref<const RefCounted>& object : retained) {
+    if (!writes.contains(object.get())) continue;
+    const auto* storage = dynamic_cast<const Storage*>(object.get());
+    if (storage != nullptr) written.push_back(const_cast<Storage*>(storage));
+  }
+  return written;
+}
+
+}  // namespace
+
+struct Graph::Impl {
+  enum class State { empty, capturing, captured, ready };
+
+  Impl(Device place, GraphOptions graph_options)
+      : device(place), options(std::move(graph_options)) {}
+
+  [[nodiscard]] State state() const noexcept {
+    if (session) return State::capturing;
+    if (!held) return State::empty;
+    return held->exec ? State::ready : State::captured;
+  }
+
+  [[noreturn]] void refuse(const char* operation, const char* remedy) const {
+    const char* words = "";
+    switch (state()) {
+      case State::empty: words = "is empty"; break;
+      case State::capturing: words = "is capturing"; break;
+      case State::captured: words = "holds a capture that is not instantiated"; break;
+      case State::ready: words = "already holds a captured graph"; break;
+    }
+    throw StateError(
+        detail::concat(operation, ": graph \"", options.name, "\" ", words, "; ", remedy,
+                       last_failure.empty() ? "" : "; its last capture failed: ", last_failure));
+  }
+
+  [[nodiscard]] Captured& captured(const char* operation) {
+    if (!held) {
+      refuse(operation, state() == State::capturing ? "end the capture first"
+                                                    : "capture something into it first");
+    }
+    return *held;
+  }
+
+  const Device device;
+  const GraphOptions options;
+  Ref<CaptureSession> session;  // while capturing
+  GraphPool pool;               // while capturing
+  std::optional<Captured> held;
+  std::string last_failure;
+};
+
+Graph::Graph(Device device, GraphOptions options)
+    : impl_(std::make_unique<Impl>(device, std::move(options))) {}
+
+Graph::~Graph() { reset(); }
+
+void Graph::capture_begin(CaptureOptions options, Where where) {
+  const CallSite site(where);
+  if (impl_->session) impl_->refuse("capture_begin", "end or abandon that capture first");
+  if (impl_->held) {
+    impl_->refuse("capture_begin", "call reset() first, or capture into another graph");
+  }
+  CAPSTAN_CHECK(!options.pool || options.pool.device() == impl_->device, DeviceError,
+                "capture_begin: graph \"", impl_->options.name, "\" is of ", impl_->device,
+                " and the pool of ", options.pool.device(), "; make a pool for ", impl_->device);
+  GraphPool pool = options.pool ? std::move(options.pool)
+                                : graph_pool_handle(impl_->device, impl_->options.name);
+  impl_->session = CaptureSession::begin(current_stream(impl_->device),
+                                         {.pool = pool.id(), .mode = options.error_mode});
+  impl_->pool = std::move(pool);
+  impl_->last_failure.clear();
+}
+
+void Graph::capture_end(Where where) {
+  const CallSite site(where);
+  if (!impl_->session) impl_->refuse("capture_end", "call capture_begin first");
+  const Stream origin = impl_->session->origin();
+  const Stream current = current_stream(impl_->device);
+  CAPSTAN_CHECK(current == origin, CaptureError, "capture_end: graph \"", impl_->options.name,
+                "\" captures stream ", origin.id(), " of ", impl_->device, ", but stream ",
+                current.id(), " is current; make stream ", origin.id(),
+                " current and end the capture again, it goes on until then");
+
+  const ClearParking afterwards;
+  GraphPool pool = std::move(impl_->pool);
+  const Ref<CaptureSession> session = std::move(impl_->session);
+  try {
+    CaptureResult result = session->finish();
+    Captured captured;
+    captured.order = ReplayOrder::of(pool);
+    captured.pool = std::move(pool);
+    captured.written = written_among(result.retained, result.recording);
+    captured.recording = std::move(result.recording);
+    captured.prologues = std::move(result.prologues);
+    captured.retained = std::move(result.retained);
+    captured.native = std::move(result.graph);
+    if (captured.native->node_count() == 0) {
+      std::fprintf(stderr,
+                   "capstan: graph \"%s\" captured no operation; was the work submitted to another "
+                   "stream or device?\n",
+                   impl_->options.name.c_str());
+    }
+    if (!impl_->options.keep_graph) {
+      captured.exec = captured.native->instantiate();
+      captured.native = nullptr;
+    }
+    impl_->held = std::move(captured);
+  } catch (const std::exception& error) {
+    impl_->last_failure = error.what();
+    throw;
+  }
+}
+
+void Graph::abandon() noexcept {
+  if (!impl_->session) return;
+  const ClearParking afterwards;
+  const Ref<CaptureSession> session = std::move(impl_->session);
+  session->abandon();
+  impl_->pool = GraphPool();
+  impl_->last_failure = "abandoned";
+}
+
+void Graph::instantiate(Where where) {
+  const CallSite site(where);
+  Captured& captured = impl_->captured("instantiate");
+  if (!captured.native) {
+    impl_->refuse("instantiate", "only a graph made with {.keep_graph = true} can do so again");
+  }
+  captured.exec = captured.native->instantiate();
+}
+
+void Graph::replay(Where where) {
+  const CallSite site(where);
+  Captured& captured = impl_->captured("graph.replay");
+  if (!captured.exec) impl_->refuse("graph.replay", "call instantiate() first");
+  refuse_while_capturing(impl_->device, "graph.replay",
+                         "replaying inside a capture is not supported",
+                         "replay after the capture has ended, or capture the function itself");
+  raise_faults(impl_->device);
+  const Stream stream = current_stream(impl_->device);
+  {
+    const auto turn = captured.order->take_turn(stream);
+    StreamState& state = stream.state();
+    state.runtime.make_current();
+    if (WriteJournal* const journal = WriteJournal::current()) {
+      for (Storage* storage : captured.written) journal->keep(Ref<Storage>(storage));
+    }
+    for (const Ref<ReplayPrologue>& prologue : captured.prologues) prologue->before_replay(state);
+    captured.exec->launch(state);
+    for (Storage* storage : captured.written) storage->bump_version();
+    ++captured.replays;
+  }
+  detail::count(counters().replays);
+  if (impl_->device.is_cpu()) raise_faults(impl_->device);
+}
+
+void Graph::reset() {
+  abandon();
+  impl_->last_failure.clear();
+  Parking::instance().clear();
+  if (impl_->held) release(*std::exchange(impl_->held, std::nullopt));
+}
+
+Device Graph::device() const noexcept { return impl_->device; }
+const std::string& Graph::name() const noexcept { return impl_->options.name; }
+bool Graph::is_ready() const noexcept { return impl_->state() == Impl::State::ready; }
+
+GraphPool Graph::pool(Where where) const {
+  const CallSite site(where);
+  return impl_->captured("graph.pool").pool;
+}
+
+const Recording& Graph::recording(Where where) const {
+  const CallSite site(where);
+  return impl_->captured("graph.recording").recording;
+}
+
+std::int64_t Graph::replay_count() const noexcept { return impl_->held ? impl_->held->replays : 0; }
+
+}  // namespace capstan

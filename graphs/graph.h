@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "framework/memory/caching_allocator.h"
+#include "framework/runtime/capture_session.h"
+#include "framework/tensor/tensor.h"
+
+namespace capstan {
+
+struct GraphOptions {
+  std::string name = "graph";  ///< for messages and reports
+  bool keep_graph = false;     ///< keep the template: instantiate again, dump natively
+};
+
+struct CaptureOptions {
+  GraphPool pool{};  ///< shared with other captures; empty: a pool of its own
+  CaptureErrorMode error_mode = CaptureErrorMode::global;
+};
+
+/// A recorded sequence of device work. `capture_begin` and `capture_end` bracket the calls to
+/// record; nothing between them runs. `replay` runs all of it again on the same addresses: no
+/// dispatch, no allocation, no host work per operation. The graph keeps alive every storage that it
+/// reads or writes, and the memory of its pool, until `reset` or destruction.
+///
+///     Graph graph(Device::gpu());
+///     capture(graph, [&] { y.copy_(x * 2.0); });
+///     x.fill_(3.0);
+///     graph.replay();  // y holds 6
+///
+/// States: empty -> capturing -> captured (keep_graph, not yet instantiated) -> ready; `reset`
+/// leads back to empty from any. A call that the state does not allow throws StateError, naming
+/// graph and state, and changes nothing. Not copyable or movable; use from one thread at a time.
+class Graph {
+ public:
+  explicit Graph(Device device = Device::cpu(), GraphOptions options = {});
+  /// Abandons a capture in progress.
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  /// Starts recording what is submitted to the current stream of the device, which must not be its
+  /// default stream. On failure the graph is as before. @throws StateError, CaptureError,
+  /// CudaError.
+  void capture_begin(CaptureOptions options = {}, Where where = Where::current());
+  /// Ends recording and, unless keep_graph, instantiates. On failure the graph is empty and nothing
+  /// is left of the capture. @throws StateError, CaptureError, CudaError.
+  void capture_end(Where where = Where::current());
+  /// Ends a capture in progress and drops it; does nothing otherwise.
+  void abandon() noexcept;
+  /// Makes the graph executable (again, with keep_graph). The old executable stays if it fails.
+  void instantiate(Where where = Where::current());
+  /// Enqueues one run on the current stream of the device, the default one included, and returns;
+  /// on the CPU it has run. Work reported bad by an earlier replay's kernels (a label out of range)
+  /// is raised here. @throws StateError, CaptureError while that stream captures.
+  void replay(Where where = Where::current());
+  /// Gives everything back; waits for replays in flight.
+  void reset();
+
+  [[nodiscard]] Device device() const noexcept;
+  [[nodiscard]] const std::string& name() const noexcept;
+  [[nodiscard]] bool is_ready() const noexcept;
+  /// @throws StateError  without a successful capture.
+  [[nodiscard]] GraphPool pool(Where where = Where::current()) const;
+  /// What was captured: operations with names, lines, accesses and order.
+  [[nodiscard]] const Recording& recording(Where where = Where::current()) const;
+  [[nodiscard]] std::int64_t replay_count() const noexcept;
+  /// Writes the recording as a DOT graph. Needs no flag set before the capture.
+  /// @throws StateError, DataError if the file cannot be written.
+  void debug_dump(const std::string& path, Where where = Where::current()) const;
+  [[nodiscard]] std::string to_dot(Where where = Where::current()) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "framework/core/error.h"
+#include "framework/runtime/capture_session.h"
+#include "framework/runtime/runtime.h"
+
+namespace capstan::testing {
+
+/// A device of `limit` bytes whose memory is addresses only: it counts what is asked of it, and
+/// nothing may read or write through it. Captures record nothing.
+class FakeRuntime final : public DeviceRuntime {
+ public:
+  explicit FakeRuntime(std::size_t limit) : limit_(limit) {}
+
+  [[nodiscard]] Device device() const noexcept override { return Device::cpu(); }
+  [[nodiscard]] std::string name() const override { return "fake"; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    ++allocate_calls;
+    if (bytes > limit_ - used_) return nullptr;
+    used_ += bytes;
+    next_address_ += bytes + kGap;
+    const std::uintptr_t address = next_address_ - bytes;
+    live_.emplace(address, bytes);
+    return reinterpret_cast<void*>(address);
+  }
+  void deallocate(void* address) noexcept override {
+    const auto found = live_.find(reinterpret_cast<std::uintptr_t>(address));
+    if (found == live_.end()) {
+      ++bad_deallocations;
+      return;
+    }
+    used_ -= found->second;
+    live_.erase(found);
+  }
+  [[nodiscard]] void* allocate_pinned(std::size_t) override { return nullptr; }
+  void deallocate_pinned(void*) noexcept override {}
+  [[nodiscard]] DeviceMemory memory() override { return {limit_ - used_, limit_}; }
+
+  [[nodiscard]] void* create_stream(int) override { return nullptr; }
+  void destroy_stream(void*) noexcept override {}
+  void synchronize_stream(StreamState&) override {}
+  [[nodiscard]] bool stream_done(StreamState&) override { return true; }
+  void synchronize_device() override {
+    if (broken) throw DeviceError("fake: the device is broken");
+    ++synchronizations;
+  }
+
+  [[nodiscard]] void* create_event(bool) override { return nullptr; }
+  void destroy_event(void*) noexcept override {}
+  void record_event(void*, StreamState&) override {}
+  void wait_event(StreamState&, void*) override {}
+  [[nodiscard]] bool event_done(void*) override { return true; }
+  void synchronize_event(void*) override {}
+  [[nodiscard]] float elapsed_ms(void*, void*) override { return 0.0f; }
+
+  void copy(void*, const void*, std::size_t, StreamState&) override {}
+  void fill(void*, std::uint8_t, std::size_t, StreamState&) override {}
+
+  [[nodiscard]] Ref<RefCounted> begin_capture(StreamState&, CaptureErrorMode) override {
+    return {};
+  }
+  [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession&) override { return {}; }
+
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+  [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size(); }
+
+  int allocate_calls = 0;
+  int synchronizations = 0;
+  int bad_deallocations = 0;
+  bool broken = false;
+
+ private:
+  // Segments never touch, so merging across two of them would show as a wrong address.
+  static constexpr std::uintptr_t kGap = 4096;
+
+  std::size_t limit_;
+  std::size_t used_ = 0;
+  std::uintptr_t next_address_ = std::uintptr_t{1} << 20;
+  std::map<std::uintptr_t, std::size_t> live_;
+};
+
+}  // namespace capstan::testing

@@ -10,6 +10,7 @@
 #include "framework/core/error.h"
 #include "framework/runtime/capture_session.h"
 #include "framework/runtime/runtime.h"
+#include "framework/runtime/stream.h"
 
 namespace capstan {
 namespace {
@@ -46,6 +47,21 @@ std::atomic<FaultRecord*>& slot(Device device) {
 
 }  // namespace
 
+namespace {
+
+std::int32_t* make_gate(DeviceRuntime& owner) {
+  auto* const gate = static_cast<std::int32_t*>(owner.allocate(sizeof(std::int32_t)));
+  CAPSTAN_CHECK(gate != nullptr, OutOfMemory, "fault_record: no memory left on ", owner.device());
+  // A stream of its own: this may happen while the current one captures.
+  const Stream stream = Stream::create(owner.device());
+  owner.make_current();
+  owner.fill(gate, 0, sizeof(std::int32_t), stream.state());
+  owner.synchronize_stream(stream.state());
+  return gate;
+}
+
+}  // namespace
+
 FaultRecord* fault_record(Device device) {
   if (FaultRecord* record = slot(device).load(std::memory_order_acquire)) return record;
   DeviceRuntime& owner = runtime(device);
@@ -53,7 +69,9 @@ FaultRecord* fault_record(Device device) {
   if (slot(device).load(std::memory_order_relaxed) == nullptr) {
     void* const memory = owner.allocate_pinned(sizeof(FaultRecord));
     CAPSTAN_CHECK(memory != nullptr, OutOfMemory, "fault_record: no page-locked memory left");
-    slot(device).store(new (memory) FaultRecord, std::memory_order_release);
+    auto* const record = new (memory) FaultRecord;
+    if (device.is_gpu()) record->gate = make_gate(owner);
+    slot(device).store(record, std::memory_order_release);
   }
   return slot(device).load(std::memory_order_relaxed);
 }
@@ -76,6 +94,7 @@ void raise_faults(Device device) {
   const std::atomic_ref<std::int32_t> state(record->state);
   if (state.load(std::memory_order_acquire) != 2) return;
   const FaultRecord found = *record;
+  ++record->turn;
   state.store(0, std::memory_order_release);
 
   std::unique_lock lock(faults().mutex);

@@ -8,10 +8,13 @@ namespace capstan {
 
 /// How a kernel reports bad data (a label out of range, say) without stopping: the first report
 /// wins, and the host raises it at the next point where it waits for the device. On the GPU it lies
-/// in host memory that kernels can write.
+/// in host memory that kernels can write, where not every system has atomics; so the first report
+/// is found at `gate`, in device memory, which counts the reports raised so far.
 struct FaultRecord {
-  std::int32_t state = 0;  ///< 0: none, 1: being written, 2: complete
-  std::int32_t site = 0;   ///< from `register_fault_site`
+  std::int32_t state = 0;        ///< 0: none, 2: complete
+  std::int32_t site = 0;         ///< from `register_fault_site`
+  std::int32_t turn = 0;         ///< who moves `gate` on from here may write
+  std::int32_t* gate = nullptr;  ///< null on the CPU
   std::int64_t position = 0;
   std::int64_t value = 0;
   std::int64_t bound = 0;  ///< valid values are in [0, bound)
@@ -37,7 +40,11 @@ namespace cpu {
 inline void report_fault(FaultRecord* record, std::int32_t site, std::int64_t position,
                          std::int64_t value, std::int64_t bound) noexcept {
   if (record->state != 0) return;
-  *record = FaultRecord{2, site, position, value, bound};
+  record->site = site;
+  record->position = position;
+  record->value = value;
+  record->bound = bound;
+  record->state = 2;
 }
 }  // namespace cpu
 

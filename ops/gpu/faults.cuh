@@ -1,5 +1,5 @@
-// How a kernel reports bad data. The record lies in mapped host memory and the host reads it only
-// after it has waited for the kernel, so an atomic that is one for this device alone suffices.
+// How a kernel reports bad data. The record lies in mapped host memory, where an atomic may not exist,
+// so the first report is elected in device memory. The host reads only after it has waited.
 #pragma once
 
 #include "framework/runtime/faults.h"
@@ -9,9 +9,10 @@ namespace capstan::gpu {
 /// Keeps the first report.
 __device__ inline void report_fault(FaultRecord* record, std::int32_t site, std::int64_t position,
                                     std::int64_t value, std::int64_t bound) {
-  // A plain look first: the exchange crosses the bus, and every row may be bad.
+  // A plain look first: every row may be bad.
   if (*static_cast<volatile std::int32_t*>(&record->state) != 0) return;
-  if (atomicCAS_system(&record->state, 0, 1) != 0) return;
+  const std::int32_t turn = *static_cast<volatile std::int32_t*>(&record->turn);
+  if (atomicCAS(record->gate, turn, turn + 1) != turn) return;
   record->site = site;
   record->position = position;
   record->value = value;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/runtime/stream.h"
 #include "framework/tensor/factory.h"
 #include "framework/tensor/view.h"
 #include "ops/elementwise.h"
@@ -181,6 +182,24 @@ TEST_SUITE("ops/cross_entropy") {
     const Tensor g = floats({}, {1}, Device::cpu());
     check_close(ops::cross_entropy_backward(g, x, labels, logsumexp, Reduction::sum),
                 {-0.5, 0.5, 0, 0, 0, 0}, 1e-6);
+  }
+
+  TEST_CASE(
+      "every bad batch raises again, with its own label, where the host waits at the latest") {
+    for_each_device([](Device device) {
+      const Tensor x = floats({2, 2}, {0, 0, 0, 0}, device);
+      for (const std::int64_t bad : {5, -7, 9}) {
+        const Tensor labels = labels_of({1, bad}, device);
+        const std::string text =
+            "cross_entropy: label " + std::to_string(bad) + " at position 1 is out of range [0, 2)";
+        const auto run_and_wait = [&] {
+          (void)ops::cross_entropy(x, labels, Reduction::mean);
+          synchronize(device);
+        };
+        CHECK_THROWS_WITH_AS(run_and_wait(), doctest::Contains(text.c_str()), IndexError);
+        CHECK_NOTHROW(synchronize(device));
+      }
+    });
   }
 
   TEST_CASE("mistakes are refused") {

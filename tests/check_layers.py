@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where an include points up a layer, or a third-party header is outside the files meant for it.
+"""Fails where an include points up a layer, a third-party header is outside the files meant for it,
+or a source is in no meson.build.
 
     tests/check_layers.py              checks the tree
     tests/check_layers.py --sizes      and lists the ten largest files
@@ -72,10 +73,21 @@ def sources():
             yield file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8").splitlines()
 
 
+def is_built(path):
+    """True for a source that the nearest meson.build above it names; programs go by their stem."""
+    source = ROOT / path
+    folder = next(up for up in source.parents if (up / "meson.build").exists())
+    names = (folder / "meson.build").read_text(encoding="utf-8")
+    listed = source.relative_to(folder)
+    return f"'{listed.as_posix()}'" in names or f"'{listed.with_suffix('').as_posix()}'" in names
+
+
 def check_tree():
     count, faults = 0, []
     for path, lines in sources():
         count += 1
+        if path.endswith((".cpp", ".cu")) and not is_built(path):
+            faults.append(f"{path}: no meson.build names it")
         for number, line in enumerate(lines, 1):
             match = INCLUDE.match(line)
             complaint = fault(path, *match.groups()) if match else None

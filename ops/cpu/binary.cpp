@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "framework/core/dtype_visit.h"
@@ -20,6 +21,25 @@ class Operands {
     const Walk& a = args_.scalar_side == ScalarSide::left ? repeated_ : args_.a;
     const Walk& b = args_.scalar_side == ScalarSide::right ? repeated_ : args_.b;
     map<T, Y>(args_.loop, a, b, args_.y, grain, f);
+  }
+
+  /// y = f(a, Function(b)).
+  template <typename Function, typename F>
+  void apply_costly(F f) const {
+    const Walk& a = args_.scalar_side == ScalarSide::left ? repeated_ : args_.a;
+    const Walk& b = args_.scalar_side == ScalarSide::right ? repeated_ : args_.b;
+    const int last = args_.loop.rank - 1;
+    for_each_row<3>(
+        args_.loop, {a.strides, b.strides, args_.y.strides}, kCostlyGrain,
+        [&](const std::array<std::int64_t, 3>& at, std::int64_t count) {
+          const T* left = static_cast<const T*>(a.data) + at[0];
+          const T* right = static_cast<const T*>(b.data) + at[1];
+          T* y = static_cast<T*>(args_.y.data) + at[2];
+          evaluate<Function, T>(
+              count, [=, step = b.strides[last]](std::int64_t i) { return right[i * step]; },
+              [=, step = a.strides[last], y_step = args_.y.strides[last]](
+                  std::int64_t i, T result) { y[i * y_step] = f(left[i * step], result); });
+        });
   }
 
  private:
@@ -97,12 +117,7 @@ void floating(const BinaryArgs& args) {
     case BinaryOp::tanh_backward: return apply([](T g, T y) { return g * (T{1} - y * y); });
     case BinaryOp::sigmoid_backward: return apply([](T g, T y) { return g * y * (T{1} - y); });
     case BinaryOp::gelu_backward:
-      return operands.template apply<T>(
-          [](T g, T x) {
-            const Normal<T> normal = normal_at(x);
-            return g * (normal.cumulative + x * normal.density);
-          },
-          kCostlyGrain);
+      return operands.template apply_costly<GeluSlope>([](T g, T slope) { return g * slope; });
     default: break;
   }
 }

@@ -1,175 +1,123 @@
-// Matrix products after Goto and van de Geijn ("Anatomy of high-performance matrix multiplication",
-// 2008): operands are copied to small dense blocks that stay in the cache, and a tile of C is
-// accumulated in registers. Blocks live on the stack, so a product allocates nothing.
+// Matrix products of Eigen, on blocks of C that our own threads share.
 
 #include <algorithm>
 
 #include "framework/core/dtype_visit.h"
 #include "framework/runtime/parallel.h"
-#include "ops/cpu/matmul_tile.h"
+#include "ops/cpu/eigen.h"
 #include "ops/kernels.h"
 
 namespace capstan::cpu {
 namespace {
 
-/// A matrix in memory, perhaps stored transposed.
-template <typename T>
-struct Source {
-  const T* data;
-  std::int64_t leading;
-  bool transposed;
+template <typename T, int kOrder>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
 
-  [[nodiscard]] const T* at(std::int64_t row, std::int64_t col) const {
-    return transposed ? data + col * leading + row : data + row * leading + col;
-  }
-};
-
-/// Copies rows x cols of `source` from (row, col) on to dense rows, `stride` apart.
-template <typename T>
-void pack(const Source<T>& source, std::int64_t row, std::int64_t col, std::int64_t rows,
-          std::int64_t cols, T* to, std::int64_t stride) {
-  const T* from = source.at(row, col);
-  if (!source.transposed) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      std::copy_n(from + r * source.leading, cols, to + r * stride);
-    }
-    return;
-  }
-  constexpr std::int64_t kLanes = kVectorLanes<T>;
-  const std::int64_t square_rows = rows / kLanes * kLanes;
-  const std::int64_t square_cols = cols / kLanes * kLanes;
-  for (std::int64_t c = 0; c < square_cols; c += kLanes) {
-    for (std::int64_t r = 0; r < square_rows; r += kLanes) {
-      transpose_square(from + c * source.leading + r, source.leading, to + r * stride + c, stride);
-    }
-  }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t first = r < square_rows ? square_cols : 0;
-    for (std::int64_t c = first; c < cols; ++c) to[r * stride + c] = from[c * source.leading + r];
-  }
-}
-
-/// Rows of A against stored rows of a transposed B: dot products, with nothing copied.
-template <typename T>
-void multiply_dots(std::int64_t rows, std::int64_t cols, const T* a, const T* b,
-                   std::int64_t b_leading, std::int64_t depth, const Target<T>& target) {
-  constexpr std::int64_t kLanes = kVectorLanes<T>;
-  for (std::int64_t j = 0; j < cols; ++j) {
-    const T* right = b + j * b_leading;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const T* left = a + i * Blocking<T>::kStride;
-      Vector<T> sums[4] = {};
-      std::int64_t k = 0;
-      for (; k + 4 * kLanes <= depth; k += 4 * kLanes) {
-#pragma GCC unroll 4
-        for (int v = 0; v < 4; ++v) {
-          sums[v] += load(left + k + v * kLanes) * load(right + k + v * kLanes);
-        }
-      }
-      for (; k + kLanes <= depth; k += kLanes) sums[0] += load(left + k) * load(right + k);
-      const Vector<T> folded = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-      T sum = 0;
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += folded[lane];
-      for (; k < depth; ++k) sum += left[k] * right[k];
-      if (target.bias != nullptr) sum += target.bias[j];
-      T& to = target.c[i * target.leading + j];
-      to = target.accumulate ? to + sum : sum;
-    }
-  }
-}
+/// A matrix in memory.
+template <typename M>
+using View = Eigen::Map<M, Eigen::Unaligned, Eigen::OuterStride<>>;
 
 template <typename T>
 struct Product {
-  Source<T> a;
-  Source<T> b;
+  const T* a;
+  const T* b;
   T* c;
-  const T* bias;
-  std::int64_t m, n, k, ldc;
-  bool accumulate;
+  const MatmulArgs* args;
 };
 
-template <typename T>
-Target<T> target_at(const Product<T>& p, std::int64_t row, std::int64_t col, std::int64_t k) {
-  const bool first = k == 0;
-  return {p.c + row * p.ldc + col, p.ldc, p.bias != nullptr && first ? p.bias + col : nullptr,
-          p.accumulate || !first};
+/// Rows or columns [begin, end).
+struct Range {
+  std::int64_t begin, end;
+};
+
+// Blocks of C are whole multiples of the tiles of Eigen's kernels on any processor. How an element
+// is summed then does not depend on the blocks.
+constexpr std::int64_t kUnit = 48;
+// Eigen's copy of a block of this many columns of B fits EIGEN_STACK_ALLOCATION_LIMIT, and so do
+// its copies of vectors.
+constexpr std::int64_t kBlockCols = 6 * kUnit;
+constexpr std::int64_t kBlockRows = 1024 * kUnit;
+constexpr std::int64_t kBlockDepth = 1 << 18;
+
+/// Calls `body(from, count)` for blocks of `range`; a last one of less than a unit, which Eigen may
+/// compute in another way, joins the one before it.
+template <typename Body>
+void for_each_block(Range range, std::int64_t block, const Body& body) {
+  for (std::int64_t from = range.begin; from < range.end;) {
+    const std::int64_t left = range.end - from;
+    const std::int64_t count = left < block + kUnit ? left : block;
+    body(from, count);
+    from += count;
+  }
 }
 
-// Up to this many rows, copying a transposed B costs more than it saves.
-constexpr std::int64_t kDotRows = 4;
+/// C += A B
+template <typename T, int kOrderA, int kOrderB>
+void add_product(const Product<T>& p, Range rows, Range cols) {
+  const MatmulArgs& args = *p.args;
+  const View<const Matrix<T, kOrderA>> a(p.a, args.m, args.k, Eigen::OuterStride<>(args.lda));
+  const View<const Matrix<T, kOrderB>> b(p.b, args.k, args.n, Eigen::OuterStride<>(args.ldb));
+  View<Matrix<T, Eigen::RowMajor>> c(p.c, args.m, args.n, Eigen::OuterStride<>(args.ldc));
+  for_each_block(rows, kBlockRows, [&](std::int64_t row, std::int64_t row_count) {
+    for_each_block(cols, kBlockCols, [&](std::int64_t col, std::int64_t col_count) {
+      for_each_block({0, args.k}, kBlockDepth, [&](std::int64_t k, std::int64_t depth) {
+        c.block(row, col, row_count, col_count).noalias() +=
+            a.block(row, k, row_count, depth) * b.block(k, col, depth, col_count);
+      });
+    });
+  });
+}
 
-/// Rows [row, row_end) and columns [col, col_end) of C, on this thread.
+/// Rows and columns of C, on this thread.
 template <typename T>
-void multiply(const Product<T>& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
-              std::int64_t col_end) {
-  using Block = Blocking<T>;
-  alignas(64) T a[(Block::kRows + kTileRows) * Block::kStride];
-  alignas(64) T b[Block::kDepth * Block::kTileCols];
-  // Equal steps: no thin rest.
-  const std::int64_t depth_steps = (p.k + Block::kDepth - 1) / Block::kDepth;
-  const std::int64_t depth_step = (p.k + depth_steps - 1) / depth_steps;
-  for (std::int64_t k = 0; k < p.k; k += depth_step) {
-    const std::int64_t depth = std::min(depth_step, p.k - k);
-    for (std::int64_t i = row; i < row_end; i += Block::kRows) {
-      const std::int64_t rows = std::min(Block::kRows, row_end - i);
-      pack(p.a, i, k, rows, depth, a, Block::kStride);
-      if (p.m <= kDotRows && p.b.transposed) {
-        multiply_dots(rows, col_end - col, a, p.b.at(k, col), p.b.leading, depth,
-                      target_at(p, i, col, k));
-        continue;
+void multiply(const Product<T>& p, Range rows, Range cols) {
+  const MatmulArgs& args = *p.args;
+  const T* bias = static_cast<const T*>(args.bias);
+  for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+    T* c = p.c + r * args.ldc;
+    if (args.beta == 0.0) {
+      if (bias != nullptr) {
+        std::copy(bias + cols.begin, bias + cols.end, c + cols.begin);
+      } else {
+        std::fill(c + cols.begin, c + cols.end, T{0});
       }
-      for (std::int64_t j = col; j < col_end; j += Block::kTileCols) {
-        const std::int64_t cols = std::min(Block::kTileCols, col_end - j);
-        const Target<T> target = target_at(p, i, j, k);
-        if (cols <= kVectorLanes<T>) {
-          pack(p.b, k, j, depth, cols, b, kVectorLanes<T>);
-          multiply_panel<T, 1>(rows, cols, a, {b, kVectorLanes<T>, depth}, target);
-        } else if (rows <= kTileRows && cols == Block::kTileCols && !p.b.transposed) {
-          // Used once: copying would not pay.
-          multiply_panel<T, kTileVectors>(rows, cols, a, {p.b.at(k, j), p.b.leading, depth},
-                                          target);
-        } else {
-          pack(p.b, k, j, depth, cols, b, Block::kTileCols);
-          multiply_panel<T, kTileVectors>(rows, cols, a, {b, Block::kTileCols, depth}, target);
-        }
-      }
+    } else if (bias != nullptr) {
+      for (std::int64_t j = cols.begin; j < cols.end; ++j) c[j] += bias[j];
     }
   }
+  constexpr int kRowMajor = Eigen::RowMajor;
+  constexpr int kColMajor = Eigen::ColMajor;
+  if (args.transpose_a) {
+    if (args.transpose_b) return add_product<T, kColMajor, kColMajor>(p, rows, cols);
+    return add_product<T, kColMajor, kRowMajor>(p, rows, cols);
+  }
+  if (args.transpose_b) return add_product<T, kRowMajor, kColMajor>(p, rows, cols);
+  add_product<T, kRowMajor, kRowMajor>(p, rows, cols);
 }
 
 // Multiplications that pay for waking another thread, about 10 us.
 constexpr std::int64_t kWorthAThread = 500000;
 
-/// Splits the longer side of C, in whole tiles.
+/// Splits the longer side of C.
 template <typename T>
 void multiply_on_threads(const Product<T>& p) {
-  const bool by_rows = p.m > p.n;
-  const std::int64_t unit = by_rows ? kTileRows : Blocking<T>::kTileCols;
-  const std::int64_t length = by_rows ? p.m : p.n;
-  const std::int64_t unit_work = unit * (by_rows ? p.n : p.m) * p.k;
-  parallel_for((length + unit - 1) / unit, std::max<std::int64_t>(1, kWorthAThread / unit_work),
+  const MatmulArgs& args = *p.args;
+  const bool by_rows = args.m > args.n;
+  const std::int64_t length = by_rows ? args.m : args.n;
+  const std::int64_t units = std::max<std::int64_t>(1, length / kUnit);
+  const std::int64_t unit_work = kUnit * (by_rows ? args.n : args.m) * args.k;
+  parallel_for(units, std::max<std::int64_t>(1, kWorthAThread / unit_work),
                [&](std::int64_t begin, std::int64_t end) {
-                 const std::int64_t first = begin * unit;
-                 const std::int64_t last = std::min(length, end * unit);
-                 if (by_rows) {
-                   multiply(p, first, last, 0, p.n);
-                 } else {
-                   multiply(p, 0, p.m, first, last);
-                 }
+                 const Range part{begin * kUnit, end == units ? length : end * kUnit};
+                 multiply(p, by_rows ? part : Range{0, args.m}, by_rows ? Range{0, args.n} : part);
                });
 }
 
 template <typename T>
 Product<T> product_of(const MatmulArgs& args, std::int64_t index) {
-  return {{static_cast<const T*>(args.a) + index * args.a_batch_stride, args.lda, args.transpose_a},
-          {static_cast<const T*>(args.b) + index * args.b_batch_stride, args.ldb, args.transpose_b},
-          static_cast<T*>(args.c) + index * args.c_batch_stride,
-          static_cast<const T*>(args.bias),
-          args.m,
-          args.n,
-          args.k,
-          args.ldc,
-          args.beta != 0.0};
+  return {static_cast<const T*>(args.a) + index * args.a_batch_stride,
+          static_cast<const T*>(args.b) + index * args.b_batch_stride,
+          static_cast<T*>(args.c) + index * args.c_batch_stride, &args};
 }
 
 template <typename T>
@@ -182,7 +130,7 @@ void multiply_batch(const MatmulArgs& args) {
   parallel_for(args.batch, std::max<std::int64_t>(1, kWorthAThread / work),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
-                   multiply(product_of<T>(args, i), 0, args.m, 0, args.n);
+                   multiply(product_of<T>(args, i), {0, args.m}, {0, args.n});
                  }
                });
 }

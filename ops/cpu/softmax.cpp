@@ -21,11 +21,26 @@ T finite_maximum(const T* x, std::int64_t cols) {
   return std::isinf(top) && top < 0 ? T{0} : top;
 }
 
+/// Sum of exp(x[c] - top). The order of the additions depends on the length alone.
+template <typename T>
+double exp_sum(const T* x, T top, std::int64_t cols) {
+  double sum = 0.0;
+  alignas(64) T shifted[kBlock];
+  alignas(64) T y[kBlock];
+  for (std::int64_t first = 0; first < cols; first += kBlock) {
+    const std::int64_t n = std::min(kBlock, cols - first);
+    for (std::int64_t c = 0; c < n; ++c) shifted[c] = x[first + c] - top;
+    evaluate_block<Exp>(shifted, n, y);
+    sum += row_sum(y, n);
+  }
+  return sum;
+}
+
 template <typename T>
 void softmax_row(const T* x, T* y, std::int64_t cols) {
   const T top = row_maximum(x, cols);
-#pragma GCC ivdep
-  for (std::int64_t c = 0; c < cols; ++c) y[c] = fast_exp(x[c] - top);
+  evaluate<Exp, T>(
+      cols, [=](std::int64_t c) { return x[c] - top; }, [=](std::int64_t c, T e) { y[c] = e; });
   const T scale = static_cast<T>(1.0 / row_sum(y, cols));
 #pragma GCC ivdep
   for (std::int64_t c = 0; c < cols; ++c) y[c] *= scale;
@@ -34,8 +49,7 @@ void softmax_row(const T* x, T* y, std::int64_t cols) {
 template <typename T>
 void log_softmax_row(const T* x, T* y, std::int64_t cols) {
   const T top = row_maximum(x, cols);
-  const double sum = row_sum_of(cols, [=](std::int64_t c) { return fast_exp(x[c] - top); });
-  const T shift = static_cast<T>(std::log(sum));
+  const T shift = static_cast<T>(std::log(exp_sum(x, top, cols)));
 #pragma GCC ivdep
   for (std::int64_t c = 0; c < cols; ++c) y[c] = (x[c] - top) - shift;
 }
@@ -65,8 +79,9 @@ void backward(const SoftmaxBackwardArgs& args) {
       T* dx = static_cast<T*>(args.dx) + r * cols;
       if (args.log) {
         const T sum = static_cast<T>(row_sum(g, cols));
-#pragma GCC ivdep
-        for (std::int64_t c = 0; c < cols; ++c) dx[c] = g[c] - fast_exp(y[c]) * sum;
+        evaluate<Exp, T>(
+            cols, [=](std::int64_t c) { return y[c]; },
+            [=](std::int64_t c, T e) { dx[c] = g[c] - e * sum; });
       } else {
         const T sum = static_cast<T>(row_sum_of(cols, [=](std::int64_t c) { return g[c] * y[c]; }));
 #pragma GCC ivdep
@@ -87,8 +102,7 @@ void cross_entropy_rows(const CrossEntropyArgs& args) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* row = x + r * cols;
       const T top = finite_maximum(row, cols);
-      const double sum = row_sum_of(cols, [=](std::int64_t c) { return fast_exp(row[c] - top); });
-      logsumexp[r] = static_cast<T>(static_cast<double>(top) + std::log(sum));
+      logsumexp[r] = static_cast<T>(static_cast<double>(top) + std::log(exp_sum(row, top, cols)));
       const bool valid = labels[r] >= 0 && labels[r] < cols;
       loss[r] = valid ? logsumexp[r] - row[labels[r]] : T{0};
     }
@@ -122,8 +136,9 @@ void cross_entropy_rows_backward(const CrossEntropyBackwardArgs& args) {
       }
       const T g = scale * grad[args.grad_is_scalar ? 0 : r];
       const T shift = logsumexp[r];
-#pragma GCC ivdep
-      for (std::int64_t c = 0; c < cols; ++c) out[c] = g * fast_exp(row[c] - shift);
+      evaluate<Exp, T>(
+          cols, [=](std::int64_t c) { return row[c] - shift; },
+          [=](std::int64_t c, T e) { out[c] = g * e; });
       out[labels[r]] -= g;
     }
   });

@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 #include <type_traits>
 
@@ -39,6 +40,22 @@ void apply(const UnaryArgs& args, F f, std::int64_t grain = kCheapGrain) {
   map<T, T>(args.loop, args.x, args.y, grain, f);
 }
 
+template <typename T, typename Function>
+void apply_costly(const UnaryArgs& args) {
+  const T* const x_data = static_cast<const T*>(args.x.data);
+  T* const y_data = static_cast<T*>(args.y.data);
+  const std::int64_t x_step = args.x.strides[args.loop.rank - 1];
+  const std::int64_t y_step = args.y.strides[args.loop.rank - 1];
+  for_each_row<2>(args.loop, {args.x.strides, args.y.strides}, kCostlyGrain,
+                  [&](const std::array<std::int64_t, 2>& at, std::int64_t count) {
+                    const T* x = x_data + at[0];
+                    T* y = y_data + at[1];
+                    evaluate<Function, T>(
+                        count, [=](std::int64_t i) { return x[i * x_step]; },
+                        [=](std::int64_t i, T result) { y[i * y_step] = result; });
+                  });
+}
+
 void copy(const UnaryArgs& args) {
   // A bool is a byte that is 0 or 1, and loops over bytes vectorise.
   const DType x_dtype = args.x_dtype == DType::boolean ? DType::uint8 : args.x_dtype;
@@ -71,21 +88,21 @@ void floating(const UnaryArgs& args) {
   const auto costly = [&](auto f) { apply<T>(args, f, kCostlyGrain); };
   const auto cheap = [&](auto f) { apply<T>(args, f); };
   switch (args.op) {
-    case UnaryOp::exp: return costly([](T x) { return fast_exp(x); });
+    case UnaryOp::exp: return apply_costly<T, Exp>(args);
     case UnaryOp::expm1: return costly([](T x) { return std::expm1(x); });
-    case UnaryOp::log: return costly([](T x) { return fast_log(x); });
+    case UnaryOp::log: return apply_costly<T, Log>(args);
     case UnaryOp::log1p: return costly([](T x) { return std::log1p(x); });
     case UnaryOp::sqrt: return cheap([](T x) { return std::sqrt(x); });
     case UnaryOp::rsqrt: return cheap([](T x) { return T{1} / std::sqrt(x); });
     case UnaryOp::reciprocal: return cheap([](T x) { return T{1} / x; });
     case UnaryOp::sin: return costly([](T x) { return std::sin(x); });
     case UnaryOp::cos: return costly([](T x) { return std::cos(x); });
-    case UnaryOp::tanh: return costly([](T x) { return fast_tanh(x); });
-    case UnaryOp::erf: return costly([](T x) { return std::erf(x); });
-    case UnaryOp::sigmoid: return costly([](T x) { return fast_sigmoid(x); });
+    case UnaryOp::tanh: return apply_costly<T, Tanh>(args);
+    case UnaryOp::erf: return apply_costly<T, Erf>(args);
+    case UnaryOp::sigmoid: return apply_costly<T, Sigmoid>(args);
     // Written so that NaN passes.
     case UnaryOp::relu: return cheap([](T x) { return x < T{0} ? T{0} : x; });
-    case UnaryOp::gelu: return costly([](T x) { return x * normal_at(x).cumulative; });
+    case UnaryOp::gelu: return apply_costly<T, Gelu>(args);
     case UnaryOp::floor: return cheap([](T x) { return std::floor(x); });
     case UnaryOp::ceil: return cheap([](T x) { return std::ceil(x); });
     // Halves go to the even neighbour.

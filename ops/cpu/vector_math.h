@@ -1,122 +1,141 @@
 #pragma once
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-// Functions of float without branches or calls, so that loops over them vectorise; errors are a few
-// units in the last place. Double goes to the standard library: it serves checks, not speed.
-// Infinities, NaN and denormal results are as in the standard library.
+#include "ops/cpu/eigen.h"
+
+// Costly functions of many elements. Float goes through Eigen, a block at a time; double goes to
+// the standard library, element by element: it serves checks, not speed.
 namespace capstan::cpu {
 
-namespace detail {
-
-inline constexpr float kLn2High = 0.693359375f;  // few bits: n * kLn2High is exact
-inline constexpr float kLn2Low = -2.12194440e-4f;
-inline constexpr float kLog2E = 1.44269504f;
-
-inline float power_of_two(std::int32_t exponent) {
-  return std::bit_cast<float>((exponent + 127) << 23);
-}
-
-/// x = n ln 2 + r with |r| <= ln 2 / 2.
-struct ReducedArgument {
-  std::int32_t n;
-  float r;
-};
-
-inline ReducedArgument reduce_argument(float x) {
-  // Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the mantissa.
-  constexpr float kRound = 12582912.0f;
-  const float shifted = x * kLog2E + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  return {std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound), r};
-}
-
-/// exp(r) - 1, Taylor: the next term is below 2^-27 of r.
-inline float small_expm1(float r) {
-  float p = 1.0f / 5040.0f;
-  p = p * r + 1.0f / 720.0f;
-  p = p * r + 1.0f / 120.0f;
-  p = p * r + 1.0f / 24.0f;
-  p = p * r + 1.0f / 6.0f;
-  p = p * r + 0.5f;
-  return p * r * r + r;
-}
-
-}  // namespace detail
-
-inline float fast_exp(float x) {
-  x = x < -104.0f ? -104.0f : x;  // exp(-104) rounds to 0, exp(89) to infinity; NaN passes
-  x = x > 89.0f ? 89.0f : x;
-  const detail::ReducedArgument reduced = detail::reduce_argument(x);
-  // Two factors: 2^n alone may lie outside of the normal range where the result does not.
-  const std::int32_t half = reduced.n >> 1;
-  return (1.0f + detail::small_expm1(reduced.r)) * detail::power_of_two(half) *
-         detail::power_of_two(reduced.n - half);
-}
-inline double fast_exp(double x) { return std::exp(x); }
-
-inline float fast_log(float x) {
-  const bool denormal = x < 1.17549435e-38f;
-  const float scaled = denormal ? x * 8388608.0f : x;
-  const std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
-  const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;  // mantissa in [sqrt(1/2), sqrt(2))
-  const float m = std::bit_cast<float>(bits - (exponent << 23));
-  const float e = static_cast<float>(exponent) - (denormal ? 23.0f : 0.0f);
-  // log m = 2 atanh(s), |s| < 0.172.
-  const float s = (m - 1.0f) / (m + 1.0f);
-  const float z = s * s;
-  const float tail = z * (2.0f / 3.0f + z * (2.0f / 5.0f + z * (2.0f / 7.0f + z * (2.0f / 9.0f))));
-  float y = e * detail::kLn2High + (2.0f * s + (s * tail + e * detail::kLn2Low));
-  y = x == 0.0f ? -HUGE_VALF : y;
-  y = x < 0.0f ? std::bit_cast<float>(0x7fc00000) : y;
-  // Infinity and NaN are their own logarithms.
-  return x <= 3.40282347e+38f ? y : x;
-}
-inline double fast_log(double x) { return std::log(x); }
-
-/// With t = exp(2 |x|) - 1, tanh |x| = t / (t + 2), which is exact to rounding near 0 too.
-inline float fast_tanh(float x) {
-  float twice = 2.0f * std::abs(x);
-  twice = twice > 20.0f ? 20.0f : twice;
-  const detail::ReducedArgument reduced = detail::reduce_argument(twice);
-  const float scale = detail::power_of_two(reduced.n);
-  const float t = scale * detail::small_expm1(reduced.r) + (scale - 1.0f);
-  return std::copysign(t / (t + 2.0f), x);
-}
-inline double fast_tanh(double x) { return std::tanh(x); }
-
-inline float fast_sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
-inline double fast_sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+inline constexpr std::int64_t kBlock = 256;
+// Blocks are filled up to whole vectors of any processor, so that an element has the same bits
+// wherever it lies.
+inline constexpr std::int64_t kBlockUnit = 16;
 
 template <typename T>
-struct Normal {
-  T cumulative;  ///< Phi(x) = erfc(-x / sqrt(2)) / 2
-  T density;     ///< phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
+inline constexpr T kSqrtHalf = static_cast<T>(0.70710678118654752440);
+template <typename T>
+inline constexpr T kInverseSqrtTwoPi = static_cast<T>(0.39894228040143267794);
+
+// A function has a form for vectors, which is good to a few units in the last place in [kLow,
+// kHigh], and one for single elements, which serves the rest: infinities, NaN and results that are
+// denormal or overflow are as in the standard library. Both ends and 1 lie in the domain.
+
+struct Exp {
+  static constexpr float kLow = -87.0f;
+  static constexpr float kHigh = 88.0f;
+  static auto of_vector(const auto& x) { return x.exp(); }
+  template <typename T>
+  static T of(T x) {
+    return std::exp(x);
+  }
 };
 
-/// For x >= 0, Phi(-x) = phi(x) t q(t) with t = 1 / (1 + 0.35 x); q is a polynomial fitted to
-/// Mills' ratio on [0, 14] with a relative error of 3.2e-8.
-inline Normal<float> normal_at(float x) {
-  const float t = 1.0f / (1.0f + 0.35f * std::abs(x));
-  float q = -0.0730590362f;
-  q = q * t + 0.360888443f;
-  q = q * t - 0.640990574f;
-  q = q * t + 0.399001652f;
-  q = q * t - 0.057935305f;
-  q = q * t + 0.264472453f;
-  q = q * t + 0.300375691f;
-  q = q * t + 0.350581819f;
-  q = q * t + 0.349978954f;
-  const float density = fast_exp(-0.5f * x * x) * 0.398942280f;
-  const float tail = density * t * q;
-  return {x > 0.0f ? 1.0f - tail : tail, density};
+struct Log {
+  static constexpr float kLow = 1.17549435e-38f;
+  static constexpr float kHigh = 3.40282347e+38f;
+  static auto of_vector(const auto& x) { return x.log(); }
+  template <typename T>
+  static T of(T x) {
+    return std::log(x);
+  }
+};
+
+struct Tanh {
+  static constexpr float kLow = -3.40282347e+38f;
+  static constexpr float kHigh = 3.40282347e+38f;
+  static auto of_vector(const auto& x) { return x.tanh(); }
+  template <typename T>
+  static T of(T x) {
+    return std::tanh(x);
+  }
+};
+
+struct Sigmoid {
+  static constexpr float kLow = -87.0f;
+  static constexpr float kHigh = 87.0f;
+  // Eigen's own logistic() is good to 1e-3 only at -9.
+  static auto of_vector(const auto& x) { return ((-x).exp() + 1.0f).inverse(); }
+  template <typename T>
+  static T of(T x) {
+    return T{1} / (T{1} + std::exp(-x));
+  }
+};
+
+struct Erf {
+  static constexpr float kLow = -3.0f;
+  static constexpr float kHigh = 3.0f;
+  static auto of_vector(const auto& x) { return x.erf(); }
+  template <typename T>
+  static T of(T x) {
+    return std::erf(x);
+  }
+};
+
+/// x Phi(x), with the distribution function Phi of the standard normal distribution.
+struct Gelu {
+  static constexpr float kLow = Erf::kLow / kSqrtHalf<float>;
+  static constexpr float kHigh = Erf::kHigh / kSqrtHalf<float>;
+  static auto of_vector(const auto& x) { return 0.5f * x * ((kSqrtHalf<float> * x).erf() + 1.0f); }
+  template <typename T>
+  static T of(T x) {
+    return T{0.5} * x * std::erfc(-kSqrtHalf<T> * x);
+  }
+};
+
+/// Phi(x) + x phi(x).
+struct GeluSlope {
+  static constexpr float kLow = Gelu::kLow;
+  static constexpr float kHigh = Gelu::kHigh;
+  static auto of_vector(const auto& x) {
+    return 0.5f * ((kSqrtHalf<float> * x).erf() + 1.0f) +
+           kInverseSqrtTwoPi<float> * x * (-0.5f * x * x).exp();
+  }
+  template <typename T>
+  static T of(T x) {
+    return T{0.5} * std::erfc(-kSqrtHalf<T> * x) +
+           kInverseSqrtTwoPi<T> * x * std::exp(T{-0.5} * x * x);
+  }
+};
+
+/// y[i] = function(x[i]) for i < count <= kBlock. Both are kBlock long and aligned; x is clobbered
+/// beyond `count`.
+template <typename Function>
+void evaluate_block(float* x, std::int64_t count, float* y) {
+  using Block = Eigen::Map<Eigen::ArrayXf, Eigen::Aligned64>;
+  const std::int64_t filled = (count + kBlockUnit - 1) / kBlockUnit * kBlockUnit;
+  std::fill(x + count, x + filled, 1.0f);
+  Block(y, filled) = Function::of_vector(Block(x, filled));
+  bool inside = true;
+  for (std::int64_t i = 0; i < filled; ++i) {
+    inside &= (x[i] >= Function::kLow) & (x[i] <= Function::kHigh);
+  }
+  if (inside) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!(x[i] >= Function::kLow && x[i] <= Function::kHigh)) y[i] = Function::of(x[i]);
+  }
 }
-inline Normal<double> normal_at(double x) {
-  return {0.5 * std::erfc(-x * 0.70710678118654752440),
-          std::exp(-0.5 * x * x) * 0.39894228040143267794};
+
+template <typename Function>
+void evaluate_block(const double* x, std::int64_t count, double* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = Function::of(x[i]);
+}
+
+/// Calls `use(i, function(input(i)))` for i < count.
+template <typename Function, typename T, typename Input, typename Use>
+void evaluate(std::int64_t count, const Input& input, const Use& use) {
+  alignas(64) T x[kBlock];
+  alignas(64) T y[kBlock];
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const std::int64_t n = std::min(kBlock, count - first);
+    for (std::int64_t i = 0; i < n; ++i) x[i] = input(first + i);
+    evaluate_block<Function>(x, n, y);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) use(first + i, y[i]);
+  }
 }
 
 }  // namespace capstan::cpu

@@ -201,8 +201,15 @@ TEST_SUITE("autograd/custom_function") {
     check_close(b.grad(), {1, 2}, 0.0);
     CHECK(SumAndProduct::wanted == std::vector<bool>{true, true});
 
+    int calls = 0;
+    const int hook = a.register_hook([&](const Tensor&) {
+      ++calls;
+      return Tensor();
+    });
     const Tensor only_b = grad({both[0].sum() + both[1].sum()}, {b})[0];
     check_close(only_b, {2, 3}, 0.0);
+    CHECK(calls == 0);  // though the backward returned a gradient for a
+    a.remove_hook(hook);
     CHECK(SumAndProduct::wanted == std::vector<bool>{false, true});
 
     SumAndProduct::apply({a, b.detach()})[0].sum().backward();

@@ -3,8 +3,10 @@
 #include "framework/tensor/tensor.h"
 
 // Differentiable arithmetic with broadcasting. Operands are tensors of one dtype and device, or
-// numbers, which take the tensor's dtype. Results are new tensors; work on the GPU is only enqueued.
-// @throws ShapeError, DTypeError, DeviceError naming the operation, the operands and the user's line.
+// numbers, which take the tensor's dtype. Results are new tensors; work on the GPU is only
+// enqueued.
+// @throws ShapeError, DTypeError, DeviceError naming the operation, the operands and the user's
+// line.
 namespace capstan {
 
 [[nodiscard]] Tensor add(const Operand& a, const Operand& b);

@@ -21,7 +21,6 @@ namespace capstan {
 /// Zeroes each element with probability p and divides the others by 1 - p, in training; else x.
 /// Numbers come from `generator`, else from the device's default one; replays draw fresh ones.
 [[nodiscard]] Tensor dropout(const Tensor& x, double p, bool training = true,
-                             const Generator* generator = nullptr,
-                             Where where = Where::current());
+                             const Generator* generator = nullptr, Where where = Where::current());
 
 }  // namespace capstan

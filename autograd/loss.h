@@ -25,7 +25,8 @@ struct LossOptions {
 /// (x - target)^2, reduced over all elements; the shapes must be equal.
 [[nodiscard]] Tensor mse_loss(const Tensor& x, const Tensor& target, LossOptions options = {},
                               Where where = Where::current());
-/// max(x, 0) - x t + log(1 + exp(-|x|)), reduced: cross-entropy of sigmoid(x) with targets in [0, 1].
+/// max(x, 0) - x t + log(1 + exp(-|x|)), reduced: cross-entropy of sigmoid(x) with targets in [0,
+/// 1].
 [[nodiscard]] Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
                                                       LossOptions options = {},
                                                       Where where = Where::current());

@@ -11,6 +11,7 @@
 
 // GCC 12 takes the deliberately undefined operand of some AVX-512 intrinsics for a mistake.
 #pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <Eigen/Core>
 #include <unsupported/Eigen/SpecialFunctions>

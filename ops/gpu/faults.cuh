@@ -1,5 +1,5 @@
-// How a kernel reports bad data. The record lies in mapped host memory, where an atomic may not exist,
-// so the first report is elected in device memory. The host reads only after it has waited.
+// How a kernel reports bad data. The record lies in mapped host memory, where an atomic may not
+// exist, so the first report is elected in device memory. The host reads only after it has waited.
 #pragma once
 
 #include "framework/runtime/faults.h"

@@ -1,3 +1,5 @@
+#include <atomic>
+#include <string>
 #include <thread>
 
 #include "autograd/arithmetic.h"
@@ -77,6 +79,43 @@ TEST_SUITE("graphs/error_mode") {
           CHECK(y.item() == 0.0);
         }
       }
+    });
+  }
+
+  TEST_CASE("J4: captures begin, fork and end while another thread waits for the device") {
+    for_each_device([](Device device) {
+      const Tensor x = zeros({256}, {.device = device});
+      const Stream side = Stream::create(device);
+      std::atomic<bool> done = false;
+      std::thread other([&] {
+        while (!done) synchronize(device);
+      });
+      int captured = 0;
+      try {
+        for (int round = 0; round < 100; ++round) {
+          Graph graph(device);
+          capture(graph,
+                  [&] {
+                    const Stream origin = current_stream(device);
+                    side.wait_stream(origin);
+                    {
+                      const StreamGuard guard(side);
+                      x.add_(1.0);
+                    }
+                    origin.wait_stream(side);
+                  },
+                  {.error_mode = CaptureErrorMode::thread_local_});
+          graph.replay();
+          ++captured;
+        }
+      } catch (const Error& error) {
+        INFO(std::string(error.what()));
+        CHECK(captured == 100);
+      }
+      done = true;
+      other.join();
+      CHECK(x.max().item() == captured);
+      CHECK(captured == 100);
     });
   }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "autograd/engine.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/tensor/factory.h"
 #include "ops/elementwise.h"
 
@@ -119,11 +120,12 @@ GradCheckResult check(const Function& function, const std::vector<Tensor>& input
   return {};
 }
 
-void check_inputs(const char* operation, const std::vector<Tensor>& inputs) {
+void check_inputs(const char* operation, Forbidden call, const std::vector<Tensor>& inputs) {
   bool any = false;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (!inputs[k].requires_grad()) continue;
     any = true;
+    refuse_while_capturing(inputs[k].device(), call);
     CAPSTAN_CHECK(inputs[k].dtype() == DType::float64, ValueError, operation, ": input ", k, " is ",
                   inputs[k].dtype(), "; differences need float64");
   }
@@ -141,14 +143,14 @@ std::vector<std::string> input_names(std::size_t count) {
 GradCheckResult grad_check(const Function& function, const std::vector<Tensor>& inputs,
                            GradCheckOptions options, Where where) {
   const CallSite site(where);
-  check_inputs("grad_check", inputs);
+  check_inputs("grad_check", Forbidden::grad_check, inputs);
   return check(function, inputs, input_names(inputs.size()), options);
 }
 
 GradCheckResult grad_grad_check(const Function& function, const std::vector<Tensor>& inputs,
                                 GradCheckOptions options, Where where) {
   const CallSite site(where);
-  check_inputs("grad_grad_check", inputs);
+  check_inputs("grad_grad_check", Forbidden::grad_grad_check, inputs);
 
   // First-order gradients depend on the inputs and, linearly, on the gradients of the outputs.
   std::vector<Tensor> all = inputs;

@@ -24,6 +24,8 @@ class LeafWatch {
   LeafWatch& operator=(const LeafWatch&) = delete;
 
   [[nodiscard]] const std::vector<Touched>& touched() const noexcept { return touched_; }
+  /// True while one lives on the calling thread.
+  [[nodiscard]] static bool is_active() noexcept { return current_ != nullptr; }
 
   // Called by LeafNode, before it does so.
   static void reading(const LeafNode& leaf) {

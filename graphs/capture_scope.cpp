@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "framework/core/error.h"
-#include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 
 namespace capstan {
 
@@ -18,11 +18,11 @@ Stream detail::capture_stream(Device device) {
 
 CaptureScope::CaptureScope(Graph& graph, CaptureOptions options, Where where) : graph_(graph) {
   const CallSite site(where);
-  refuse_while_capturing(graph.device(), "capture", "a capture cannot begin inside another",
-                         "end that capture first");
+  refuse_while_capturing(graph.device(), Forbidden::capture, graph.name());
   const Stream side = detail::capture_stream(graph.device());
   side.wait_stream(current_stream(graph.device()));
   guard_.emplace(side);
+  journal_.emplace(JournalMode::host_state);
   graph_.capture_begin(std::move(options), where);
 }
 
@@ -31,6 +31,7 @@ CaptureScope::~CaptureScope() { close(); }
 void CaptureScope::close() noexcept {
   if (!guard_) return;
   graph_.abandon();
+  journal_.reset();
   guard_.reset();
 }
 
@@ -46,6 +47,8 @@ void CaptureScope::finish(Where where) {
     if (current_stream(graph_.device()) == detail::capture_stream(graph_.device())) close();
     throw;
   }
+  journal_->commit();
+  journal_.reset();
   guard_.reset();
 }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "framework/tensor/write_journal.h"
 #include "graphs/graph.h"
 
 namespace capstan {
@@ -10,7 +11,8 @@ namespace capstan {
 /// Captures into `graph` on a side stream, which is current while the scope lives and starts after
 /// what the old current stream has queued. `finish` ends the capture; a scope left without it, by
 /// an exception above all, abandons the capture. Either way the current stream, the allocator's
-/// routing and the generators are as before, and the next capture works.
+/// routing and the generators are as before, and the next capture works; after a capture that
+/// failed, gradients and tensors given other memory are so too.
 class [[nodiscard]] CaptureScope {
  public:
   /// @throws StateError, CaptureError, CudaError; nothing has changed then.
@@ -28,10 +30,11 @@ class [[nodiscard]] CaptureScope {
 
   Graph& graph_;
   std::optional<StreamGuard> guard_;  // while the capture runs
+  std::optional<WriteJournal> journal_;
 };
 
 /// Captures what `body` submits. An exception of `body` comes out unchanged after everything is
-/// restored.
+/// restored; `graph.last_failure()` tells what was wrong with the capture itself.
 void capture(Graph& graph, const std::function<void()>& body, CaptureOptions options = {},
              Where where = Where::current());
 

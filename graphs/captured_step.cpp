@@ -8,6 +8,7 @@
 #include "autograd/leaf_watch.h"
 #include "framework/core/counters.h"
 #include "framework/core/error.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/tensor/factory.h"
 #include "framework/tensor/write_journal.h"
 #include "graphs/capture_scope.h"
@@ -123,9 +124,7 @@ struct CapturedStep::Impl {
 };
 
 void CapturedStep::Impl::check(std::span<const Tensor> inputs) const {
-  refuse_while_capturing(device, options.name.c_str(),
-                         "a captured step inside a capture is not supported",
-                         "call it after the capture, or capture its function itself");
+  refuse_while_capturing(device, Forbidden::captured_step, options.name);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     CAPSTAN_CHECK(inputs[i].defined(), ValueError, options.name, ": input ", i,
                   " is undefined; pass a tensor");

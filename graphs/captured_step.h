@@ -22,7 +22,8 @@ struct StepOptions {
   int max_graphs = 8;
   /// Hand out the graph's own outputs, which the next call overwrites, instead of copies.
   bool static_outputs = false;
-  CaptureErrorMode error_mode = CaptureErrorMode::global;
+  /// Not global: other threads could not tell when a call records, so none may fail then.
+  CaptureErrorMode error_mode = CaptureErrorMode::thread_local_;
 };
 
 struct StepStats {

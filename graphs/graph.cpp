@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -9,7 +10,9 @@
 
 #include "framework/core/counters.h"
 #include "framework/core/error.h"
+#include "framework/runtime/capture_probe.h"
 #include "framework/runtime/faults.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/tensor/write_journal.h"
 #include "graphs/replay_order.h"
 
@@ -181,6 +184,7 @@ void Graph::capture_end(Where where) {
                    impl_->options.name.c_str());
     }
     if (!impl_->options.keep_graph) {
+      detail::probe_capture(detail::CapturePoint::instantiate);
       captured.exec = captured.native->instantiate();
       captured.native = nullptr;
     }
@@ -195,9 +199,15 @@ void Graph::abandon() noexcept {
   if (!impl_->session) return;
   const ClearParking afterwards;
   const Ref<CaptureSession> session = std::move(impl_->session);
-  session->abandon();
+  const std::int64_t operations = session->operation_count();
+  const std::string fault = session->abandon();
   impl_->pool = GraphPool();
-  impl_->last_failure = "abandoned";
+  try {
+    impl_->last_failure = detail::concat("abandoned after ", operations, " operations",
+                                         fault.empty() ? "" : "; ", fault);
+  } catch (const std::bad_alloc&) {
+    impl_->last_failure = "abandoned";
+  }
 }
 
 void Graph::instantiate(Where where) {
@@ -206,6 +216,7 @@ void Graph::instantiate(Where where) {
   if (!captured.native) {
     impl_->refuse("instantiate", "only a graph made with {.keep_graph = true} can do so again");
   }
+  detail::probe_capture(detail::CapturePoint::instantiate);
   captured.exec = captured.native->instantiate();
 }
 
@@ -213,9 +224,7 @@ void Graph::replay(Where where) {
   const CallSite site(where);
   Captured& captured = impl_->captured("graph.replay");
   if (!captured.exec) impl_->refuse("graph.replay", "call instantiate() first");
-  refuse_while_capturing(impl_->device, "graph.replay",
-                         "replaying inside a capture is not supported",
-                         "replay after the capture has ended, or capture the function itself");
+  refuse_while_capturing(impl_->device, Forbidden::graph_replay, impl_->options.name);
   raise_faults(impl_->device);
   const Stream stream = current_stream(impl_->device);
   {
@@ -243,6 +252,7 @@ void Graph::reset() {
 
 Device Graph::device() const noexcept { return impl_->device; }
 const std::string& Graph::name() const noexcept { return impl_->options.name; }
+const std::string& Graph::last_failure() const noexcept { return impl_->last_failure; }
 bool Graph::is_ready() const noexcept { return impl_->state() == Impl::State::ready; }
 
 GraphPool Graph::pool(Where where) const {

@@ -62,6 +62,10 @@ class Graph {
   [[nodiscard]] Device device() const noexcept;
   [[nodiscard]] const std::string& name() const noexcept;
   [[nodiscard]] bool is_ready() const noexcept;
+  /// Why the last capture into this graph failed, empty if it did not. Of one that an exception of
+  /// the captured code ended, what was wrong with the capture itself besides, a fork that was not
+  /// joined or a failed CUDA call: the exception that comes out is that of the code.
+  [[nodiscard]] const std::string& last_failure() const noexcept;
   /// @throws StateError  without a successful capture.
   [[nodiscard]] GraphPool pool(Where where = Where::current()) const;
   /// What was captured: operations with names, lines, accesses and order.

@@ -7,7 +7,7 @@
 #include <typeinfo>
 
 #include "autograd/grad_mode.h"
-#include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 
 namespace capstan::nn {
 namespace {
@@ -199,11 +199,9 @@ void Module::to(Device device, Where where) {
   std::vector<Tensor> tensors = parameters();
   for (Tensor& buffer : buffers()) tensors.push_back(std::move(buffer));
 
-  constexpr const char* kReason = "a replay would not move anything";
-  constexpr const char* kRemedy = "move the module before the capture";
-  refuse_while_capturing(device, "to", kReason, kRemedy);
+  refuse_while_capturing(device, Forbidden::module_to);
   for (const Tensor& tensor : tensors) {
-    refuse_while_capturing(tensor.device(), "to", kReason, kRemedy);
+    refuse_while_capturing(tensor.device(), Forbidden::module_to);
   }
 
   // All copies first: where one fails, for want of memory say, the module is as it was.

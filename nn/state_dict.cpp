@@ -4,13 +4,10 @@
 #include <unordered_set>
 
 #include "autograd/grad_mode.h"
-#include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 
 namespace capstan::nn {
 namespace {
-
-constexpr const char* kReason = "every replay would load the values again";
-constexpr const char* kRemedy = "load before the capture";
 
 struct Copy {
   Tensor to;
@@ -38,8 +35,8 @@ void check_fit(const char* operation, const std::string& name, const Tensor& to,
                 to.shape(), ", got ", from.shape());
   CAPSTAN_CHECK(from.dtype() == to.dtype(), DTypeError, operation, ": ", name, " needs ",
                 to.dtype(), ", got ", from.dtype());
-  refuse_while_capturing(to.device(), operation, kReason, kRemedy);
-  refuse_while_capturing(from.device(), operation, kReason, kRemedy);
+  refuse_while_capturing(to.device(), Forbidden::load_state_dict);
+  refuse_while_capturing(from.device(), Forbidden::load_state_dict);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include "framework/core/error.h"
 #include "framework/data/batch_worker.h"
 #include "framework/memory/caching_allocator.h"
-#include "framework/runtime/capture_session.h"
 #include "framework/runtime/event.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/runtime/stream.h"
 #include "framework/tensor/factory.h"
 #include "framework/tensor/transfer.h"
@@ -92,17 +92,14 @@ struct DataLoader::Impl {
     worker.reset();
     for (const std::size_t index : in_flight) {
       try {
-        slots[index].copied.synchronize();
+        detail::wait_for(slots[index].copied);
       } catch (const Error&) {
         // Of a broken device, which reads nothing any more.
       }
     }
   }
 
-  void refuse_in_capture() const {
-    refuse_while_capturing(options.device, "data_loader", "a replay would not fetch the next batch",
-                           "loop outside and copy each batch into the inputs of the graph");
-  }
+  void refuse_in_capture() const { refuse_while_capturing(options.device, Forbidden::data_loader); }
   void make_slots();
   void offer(std::size_t index);
   void reclaim();
@@ -143,8 +140,8 @@ void DataLoader::Impl::offer(std::size_t index) {
 
 // Gives the worker the buffers that the device has read; waits for one only if it has none at all.
 void DataLoader::Impl::reclaim() {
-  if (in_flight.size() == slots.size()) slots[in_flight.front()].copied.synchronize();
-  while (!in_flight.empty() && slots[in_flight.front()].copied.query()) {
+  if (in_flight.size() == slots.size()) detail::wait_for(slots[in_flight.front()].copied);
+  while (!in_flight.empty() && detail::is_done(slots[in_flight.front()].copied)) {
     offer(in_flight.front());
     in_flight.pop_front();
   }
@@ -191,7 +188,8 @@ DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 std::int64_t DataLoader::size() const noexcept { return impl_->batches; }
 std::int64_t DataLoader::epochs() const noexcept { return impl_->epochs; }
 
-DataLoader::Iterator DataLoader::begin() {
+DataLoader::Iterator DataLoader::begin(Where where) {
+  const CallSite site(where);
   impl_->refuse_in_capture();
   impl_->worker.reset();
   impl_->make_slots();

@@ -60,7 +60,7 @@ class DataLoader {
   /// Starts a new epoch and waits for its first batch. An earlier loop that is still open ends: its
   /// next step throws StateError. @throws IndexError for a label outside of [0, classes), here or
   /// at a later step; CaptureError while capturing.
-  [[nodiscard]] Iterator begin();
+  [[nodiscard]] Iterator begin(Where where = Where::current());
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
  private:

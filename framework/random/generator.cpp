@@ -8,6 +8,7 @@
 #include "framework/memory/caching_allocator.h"
 #include "framework/random/philox_state.h"
 #include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/runtime/stream.h"
 #include "framework/tensor/write_journal.h"
 
@@ -26,13 +27,6 @@ struct Generator::State : std::enable_shared_from_this<Generator::State> {
       const std::lock_guard lock(self->mutex);
       self->value = before;
     });
-  }
-
-  void refuse_in_capture(const char* operation) const {
-    refuse_while_capturing(device, operation,
-                           "the numbers of a capture are drawn by its replays, from where the "
-                           "generator then stands",
-                           "call it before the capture or between replays");
   }
 
   const Device device;
@@ -110,7 +104,7 @@ std::uint64_t Generator::seed() const {
 
 void Generator::manual_seed(std::uint64_t seed, Where where) const {
   const CallSite site(where);
-  state_->refuse_in_capture("generator.manual_seed");
+  refuse_while_capturing(state_->device, Forbidden::generator_manual_seed);
   const std::lock_guard lock(state_->mutex);
   state_->journal();
   state_->value = {seed, 0};
@@ -118,14 +112,14 @@ void Generator::manual_seed(std::uint64_t seed, Where where) const {
 
 GeneratorState Generator::state(Where where) const {
   const CallSite site(where);
-  state_->refuse_in_capture("generator.state");
+  refuse_while_capturing(state_->device, Forbidden::generator_state);
   const std::lock_guard lock(state_->mutex);
   return state_->value;
 }
 
 void Generator::set_state(GeneratorState state, Where where) const {
   const CallSite site(where);
-  state_->refuse_in_capture("generator.set_state");
+  refuse_while_capturing(state_->device, Forbidden::generator_set_state);
   CAPSTAN_CHECK(state.offset % 4 == 0, ValueError,
                 "generator.set_state: the offset must be a multiple of 4, got ", state.offset,
                 "; pass what state() returned");
@@ -185,9 +179,7 @@ void manual_seed(std::uint64_t seed, Where where) {
   const CallSite site(where);
   const std::lock_guard lock(defaults().mutex);
   for (const Generator& generator : defaults().generators) {
-    refuse_while_capturing(generator.device(), "manual_seed",
-                           "the numbers of a capture are drawn by its replays",
-                           "call it before the capture or between replays");
+    refuse_while_capturing(generator.device(), Forbidden::manual_seed);
   }
   defaults().seed = seed;
   for (const Generator& generator : defaults().generators) generator.manual_seed(seed);

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "framework/core/error.h"
+#include "framework/runtime/capture_probe.h"
 
 namespace capstan {
 namespace {
@@ -91,7 +92,7 @@ CaptureSession::CaptureSession(const Stream& origin, CaptureRequest request)
       request_(request),
       state_(std::make_unique<State>()) {}
 
-CaptureSession::~CaptureSession() { abandon(); }
+CaptureSession::~CaptureSession() { (void)abandon(); }
 
 Ref<CaptureSession> CaptureSession::begin(const Stream& origin, CaptureRequest request) {
   CAPSTAN_CHECK(!origin.is_default(), CaptureError,
@@ -119,6 +120,7 @@ Ref<CaptureSession> CaptureSession::begin(const Stream& origin, CaptureRequest r
   session->active_ = true;
   active_count.fetch_add(1, std::memory_order_acq_rel);
   origin.state().set_session(session.get());
+  detail::probe_capture(detail::CapturePoint::begin);
   return session;
 }
 
@@ -130,28 +132,35 @@ void CaptureSession::leave_streams() noexcept {
   sessions().active.erase(id_);
 }
 
-CaptureResult CaptureSession::finish() {
-  CAPSTAN_CHECK(active_, StateError, "capture_end: the capture has already ended");
+// Empty if every fork came back.
+std::string CaptureSession::unjoined() const {
   const Clock& seen = state_->members.front().clock;
-  std::string unjoined;
+  std::string streams;
   for (std::size_t i = 1; i < state_->members.size(); ++i) {
     const Member& member = state_->members[i];
     if (at(member.clock, i) <= at(seen, i)) continue;
-    unjoined += detail::concat(unjoined.empty() ? "" : ", ", "stream ", member.stream->id);
+    streams += detail::concat(streams.empty() ? "" : ", ", "stream ", member.stream->id);
     if (member.operations.empty()) {
-      unjoined += " (no operation)";
+      streams += " (no operation)";
     } else {
       const RecordedOp& last =
           state_->recording.operations[static_cast<std::size_t>(member.operations.back())];
-      unjoined += detail::concat(" (last operation: ", last.name, " at ", last.where.file_name(),
-                                 ":", last.where.line(), ")");
+      streams += detail::concat(" (last operation: ", last.name, " at ", last.where.file_name(),
+                                ":", last.where.line(), ")");
     }
   }
-  if (!unjoined.empty()) {
-    abandon();
-    throw CaptureError("capture_end: forked streams were not joined: " + unjoined +
-                       "; call capture_stream.wait_stream(forked) before the capture ends");
+  if (streams.empty()) return {};
+  return "forked streams were not joined: " + streams +
+         "; call capture_stream.wait_stream(forked) before the capture ends";
+}
+
+CaptureResult CaptureSession::finish() {
+  CAPSTAN_CHECK(active_, StateError, "capture_end: the capture has already ended");
+  if (const std::string fault = unjoined(); !fault.empty()) {
+    (void)abandon();
+    throw CaptureError("capture_end: " + fault);
   }
+  detail::probe_capture(detail::CapturePoint::end);
 
   CaptureResult result;
   try {
@@ -168,16 +177,26 @@ CaptureResult CaptureSession::finish() {
   return result;
 }
 
-void CaptureSession::abandon() noexcept {
-  if (!active_) return;
+std::string CaptureSession::abandon() noexcept {
+  if (!active_) return {};
+  std::string fault;
+  const auto note = [&fault](const auto& read) noexcept {
+    try {
+      if (fault.empty()) fault = read();
+    } catch (const std::exception&) {
+      // Without memory for the text there is none; the capture ends all the same.
+    }
+  };
+  note([this] { return unjoined(); });
   try {
     (void)origin_.state().runtime.end_capture(*this);
-  } catch (const std::exception&) {
-    // The capture is given up: why its end fails does not matter any more.
+  } catch (const std::exception& error) {
+    note([&error] { return std::string(error.what()); });
   }
   leave_streams();
   state_->prologues.clear();
   state_->retained.clear();
+  return fault;
 }
 
 std::int64_t CaptureSession::operation_count() const {
@@ -261,19 +280,39 @@ Ref<CaptureSession> CaptureSession::find(std::uint64_t id) {
                                           : Ref<CaptureSession>(found->second);
 }
 
+CaptureStatus CaptureSession::status() const {
+  return {.device = origin_.device(),
+          .mode = request_.mode,
+          .thread = thread_,
+          .begun = begun_,
+          .operations = operation_count()};
+}
+
+// Under the lock a session cannot leave the list, so another thread's does not die meanwhile.
+std::optional<CaptureStatus> CaptureSession::status_of(const StreamState& stream) {
+  const std::lock_guard lock(sessions().mutex);
+  const CaptureSession* const session = stream.session();
+  for (const auto& [id, active] : sessions().active) {
+    if (active == session) return active->status();
+  }
+  return std::nullopt;
+}
+
+std::optional<CaptureStatus> CaptureSession::status_barring(Device device) {
+  const std::lock_guard lock(sessions().mutex);
+  for (const auto& [id, active] : sessions().active) {
+    const bool is_own = active->thread_ == std::this_thread::get_id();
+    const CaptureErrorMode mode = active->mode();
+    const bool bars =
+        mode == CaptureErrorMode::global || (mode == CaptureErrorMode::thread_local_ && is_own);
+    if (bars && active->origin_.device().type == device.type) return active->status();
+  }
+  return std::nullopt;
+}
+
 bool is_current_stream_capturing(Device device) {
   return detail::active_captures() != 0 &&
          detail::current_stream_state(device).session() != nullptr;
-}
-
-void refuse_while_capturing(Device device, const char* operation, const char* reason,
-                            const char* remedy) {
-  if (detail::active_captures() == 0) return;
-  const CaptureSession* const session = detail::current_stream_state(device).session();
-  if (session == nullptr) return;
-  throw CaptureError(detail::concat(
-      operation, ": not possible while ", device, " captures, after operation number ",
-      session->operation_count(), " of the recording: ", reason, "; ", remedy));
 }
 
 int detail::active_captures() noexcept { return active_count.load(std::memory_order_acquire); }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -31,7 +32,16 @@ struct CaptureResult {
 
 struct CaptureRequest {
   std::uint64_t pool = 0;  ///< private pool of the capture's allocations; never 0
+  CaptureErrorMode mode = CaptureErrorMode::relaxed;
+};
+
+/// What a refusal tells about a capture.
+struct CaptureStatus {
+  Device device;
   CaptureErrorMode mode = CaptureErrorMode::global;
+  std::thread::id thread;  ///< that began it
+  Where begun{};           ///< the user's line that began it
+  std::int64_t operations = 0;
 };
 
 /// One capture, from begin to end: which streams take part, what was recorded, which pool its
@@ -48,7 +58,8 @@ class CaptureSession : public RefCounted {
   ///   another stream than the origin is current, or if the capture was invalidated.
   [[nodiscard]] CaptureResult finish();
   /// Ends the capture and drops what it recorded. Does nothing if it already ended.
-  void abandon() noexcept;
+  /// @return what was wrong with the capture itself (a stream that was not joined, say), or "".
+  std::string abandon() noexcept;
 
   ~CaptureSession() override;
 
@@ -75,15 +86,25 @@ class CaptureSession : public RefCounted {
   void join(StreamState& stream, std::span<const std::int64_t> clock);
   [[nodiscard]] static Ref<CaptureSession> find(std::uint64_t id);
 
+  /// The capture that `stream` takes part in, seen from any thread.
+  [[nodiscard]] static std::optional<CaptureStatus> status_of(const StreamState& stream);
+  /// A capture whose error mode forbids the calling thread to wait for devices of this type or ask
+  /// them: one in the global mode, or one that this thread began and that is not relaxed.
+  [[nodiscard]] static std::optional<CaptureStatus> status_barring(Device device);
+
  private:
   struct Member;
   struct State;
   CaptureSession(const Stream& origin, CaptureRequest request);
   void leave_streams() noexcept;
+  [[nodiscard]] std::string unjoined() const;
+  [[nodiscard]] CaptureStatus status() const;
 
   const std::uint64_t id_;
   const Stream origin_;
   const CaptureRequest request_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  const Where begun_ = detail::call_context.where;
   bool active_ = false;
   Ref<RefCounted> builder_;
   std::unique_ptr<State> state_;
@@ -91,12 +112,6 @@ class CaptureSession : public RefCounted {
 
 /// True if the calling thread's current stream of `device` captures.
 [[nodiscard]] bool is_current_stream_capturing(Device device = Device::cpu());
-
-/// Throws CaptureError if the calling thread's current stream of `device` captures: the message
-/// names `operation`, its number in the recording, `reason` and `remedy`. Every entry point that
-/// reads device values on the host or waits for the device calls this before it does anything.
-void refuse_while_capturing(Device device, const char* operation, const char* reason,
-                            const char* remedy);
 
 namespace detail {
 /// Number of captures in progress in the process; a cheap test before looking closer.

@@ -138,6 +138,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   // Stream by stream: cudaDeviceSynchronize would end the captures of other threads in an error.
+  // So would waiting for a stream that has begun to capture since it was asked, hence the lock.
   void synchronize_device() override {
     const RelaxedCaptureMode relaxed;
     make_current();
@@ -169,6 +170,8 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   void wait_event(StreamState& stream, void* event) override {
+    std::unique_lock lock(streams_mutex_, std::defer_lock);
+    if (detail::active_captures() != 0) lock.lock();  // the stream may join a capture here
     CAPSTAN_CUDA_CHECK(cudaStreamWaitEvent(native_stream(stream), as_event(event), 0));
   }
 
@@ -201,6 +204,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   Ref<RefCounted> begin_capture(StreamState& stream, CaptureErrorMode mode) override {
     make_current();
+    const std::lock_guard lock(streams_mutex_);
     CAPSTAN_CUDA_CHECK(cudaStreamBeginCapture(native_stream(stream), native_mode(mode)));
     return nullptr;
   }

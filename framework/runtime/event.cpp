@@ -4,6 +4,7 @@
 
 #include "framework/core/error.h"
 #include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/runtime/runtime.h"
 
 namespace capstan {
@@ -46,26 +47,33 @@ void Event::record(const Stream& stream, Where where) {
 
 bool Event::query(Where where) const {
   const CallSite site(where);
-  refuse_while_capturing(device_, "event.query", "nothing runs before a replay",
-                         "query it after the capture");
+  refuse_while_capturing(device_, Forbidden::event_query);
   CAPSTAN_CHECK(capture_id_ == 0, CaptureError,
                 "event.query: the event was recorded in a capture and never runs by itself; record "
                 "another one around the replay");
-  return !recorded_ || runtime(device_).event_done(native_);
+  return detail::is_done(*this);
 }
 
 void Event::synchronize(Where where) const {
   const CallSite site(where);
-  refuse_while_capturing(device_, "event.synchronize", "nothing runs before a replay",
-                         "wait for it after the capture");
+  refuse_while_capturing(device_, Forbidden::event_synchronize);
   CAPSTAN_CHECK(capture_id_ == 0, CaptureError,
                 "event.synchronize: the event was recorded in a capture and never runs by itself; "
                 "record another one around the replay");
-  if (recorded_) runtime(device_).synchronize_event(native_);
+  detail::wait_for(*this);
+}
+
+bool detail::is_done(const Event& event) {
+  return !event.recorded_ || runtime(event.device_).event_done(event.native_);
+}
+
+void detail::wait_for(const Event& event) {
+  if (event.recorded_) runtime(event.device_).synchronize_event(event.native_);
 }
 
 float Event::elapsed_ms(const Event& start, Where where) const {
   const CallSite site(where);
+  refuse_while_capturing(device_, Forbidden::event_elapsed_ms);
   CAPSTAN_CHECK(timing_ && start.timing_, StateError,
                 "event.elapsed_ms: both events must be made with {.timing = true}");
   CAPSTAN_CHECK(recorded_ && start.recorded_ && capture_id_ == 0 && start.capture_id_ == 0,

@@ -14,6 +14,15 @@ struct EventOptions {
   bool timing = false;  ///< lets `elapsed_ms` read it
 };
 
+class Event;
+
+namespace detail {
+/// `query` and `synchronize` for the library's own waits, which no capture refuses. The event must
+/// have been recorded outside of captures.
+[[nodiscard]] bool is_done(const Event& event);
+void wait_for(const Event& event);
+}  // namespace detail
+
 /// A point in a stream's work, to wait for. Move-only.
 class Event {
  public:
@@ -34,6 +43,8 @@ class Event {
 
  private:
   friend class Stream;
+  friend bool detail::is_done(const Event& event);
+  friend void detail::wait_for(const Event& event);
 
   Device device_;
   void* native_ = nullptr;

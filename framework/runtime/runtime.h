@@ -13,10 +13,14 @@ namespace capstan {
 class CaptureSession;
 class StreamState;
 
-/// Which calls, and of which threads, a capture refuses; the meanings are CUDA's.
+/// Which threads a capture forbids to wait for devices of its type, or to ask them, while it runs:
+/// the calls of `forbidden_table` with `waits`. On a stream that captures they are errors in every
+/// mode. The meanings are CUDA's, and CUDA gets the same mode for calls made past this library.
+/// Memory, streams, events and graphs may be made and released in every mode, by any thread: the
+/// library does so in a way that no capture sees.
 enum class CaptureErrorMode : std::uint8_t {
-  global,         ///< unsafe calls of any thread are errors
-  thread_local_,  ///< unsafe calls of the capturing thread are errors
+  global,         ///< all threads
+  thread_local_,  ///< the thread that began the capture
   relaxed         ///< none
 };
 

@@ -7,6 +7,7 @@
 #include "framework/runtime/capture_session.h"
 #include "framework/runtime/event.h"
 #include "framework/runtime/faults.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/runtime/runtime.h"
 
 namespace capstan {
@@ -73,16 +74,14 @@ Stream Stream::create(Device device, StreamOptions options) {
 
 void Stream::synchronize(Where where) const {
   const CallSite site(where);
-  CAPSTAN_CHECK(!is_capturing(), CaptureError, "stream.synchronize: stream ", id(), " of ",
-                device(), " is capturing, and nothing runs before a replay; end the capture first");
+  refuse_while_capturing(*state_, Forbidden::stream_synchronize);
   state_->runtime.synchronize_stream(*state_);
   raise_faults(device());
 }
 
 bool Stream::query(Where where) const {
   const CallSite site(where);
-  CAPSTAN_CHECK(!is_capturing(), CaptureError, "stream.query: stream ", id(), " of ", device(),
-                " is capturing, and nothing runs before a replay; end the capture first");
+  refuse_while_capturing(*state_, Forbidden::stream_query);
   return state_->runtime.stream_done(*state_);
 }
 
@@ -147,8 +146,7 @@ StreamGuard::~StreamGuard() { current_slot(stream_.device()) = previous_; }
 
 void synchronize(Device device, Where where) {
   const CallSite site(where);
-  refuse_while_capturing(checked(device), "synchronize", "nothing runs before a replay",
-                         "end the capture first");
+  refuse_while_capturing(checked(device), Forbidden::synchronize);
   runtime(device).synchronize_device();
   raise_faults(device);
 }

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "framework/runtime/capture_session.h"
 #include "framework/runtime/faults.h"
 #include "framework/runtime/runtime.h"
 #include "framework/runtime/stream.h"
@@ -50,9 +49,8 @@ std::vector<std::byte> gather(const Tensor& x, const std::vector<std::byte>& fro
 
 }  // namespace
 
-std::vector<std::byte> detail::host_bytes(const Tensor& x, const char* op) {
-  refuse_while_capturing(x.device(), op, "it needs the values on the host, and nothing has run yet",
-                         "keep them on the device, or read them after the replay");
+std::vector<std::byte> detail::host_bytes(const Tensor& x, Forbidden call) {
+  refuse_while_capturing(x.device(), call);
   if (x.numel() == 0) return {};
   std::vector<std::byte> bytes =
       x.is_contiguous() ? fetch(x, x.numel()) : gather(x, fetch(x, span_of(x)));

@@ -1,5 +1,6 @@
 #include "framework/tensor/op_scope.h"
 
+#include "framework/runtime/capture_probe.h"
 #include "framework/runtime/stream.h"
 
 namespace capstan {
@@ -44,6 +45,7 @@ const Tensor* first_defined(std::span<const Tensor* const> tensors) {
 
 void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
                        std::span<const Tensor* const> writes) {
+  detail::probe_capture(detail::CapturePoint::operation);
   if (WriteJournal* const journal = WriteJournal::current()) {
     for (const Tensor* tensor : writes) {
       if (tensor->defined()) journal->keep(tensor->storage());

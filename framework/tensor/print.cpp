@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/runtime/forbidden.h"
 #include "framework/tensor/tensor.h"
 
 namespace capstan {
@@ -59,6 +60,8 @@ struct Printer {
 
 std::string Tensor::to_string(Where where) const {
   if (!defined()) return "undefined";
+  const CallSite site(where);
+  refuse_while_capturing(device(), Forbidden::to_string);
   const std::vector<double> values = to_vector<double>(where);
   Printer printer{values, shape(), dtype(), numel() > kSummarise};
   printer.print(0, 0, numel());

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "framework/core/dtype_visit.h"
-#include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/runtime/runtime.h"
 #include "framework/runtime/stream.h"
 #include "framework/tensor/factory.h"
@@ -41,8 +41,7 @@ Tensor Tensor::from_vector(const Shape& shape, const std::vector<T>& values, Dev
   const auto count = static_cast<std::int64_t>(values.size());
   CAPSTAN_CHECK(shape.numel() == count, ShapeError, "from_vector: shape ", shape, " needs ",
                 shape.numel(), " values, got ", count);
-  refuse_while_capturing(device, "from_vector", "a replay would not copy the host's values again",
-                         "make the tensor before the capture");
+  refuse_while_capturing(device, Forbidden::from_vector);
   Tensor y = empty(shape, {.dtype = dtype_of<T>, .device = device});
   if (count == 0) return y;
   const OpScope scope("from_vector", {}, {&y});
@@ -61,7 +60,7 @@ Tensor Tensor::from_vector(const Shape& shape, const std::vector<T>& values, Dev
 template <typename T>
 std::vector<T> Tensor::to_vector(Where where) const {
   const CallSite site(where);
-  const std::vector<std::byte> bytes = detail::host_bytes(*this, "to_vector");
+  const std::vector<std::byte> bytes = detail::host_bytes(*this, Forbidden::to_vector);
   return visit_all(dtype(), "to_vector", [&]<typename S>() {
     std::vector<T> values(static_cast<std::size_t>(numel()));
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -77,7 +76,7 @@ template <typename T>
 T Tensor::item(Where where) const {
   const CallSite site(where);
   CAPSTAN_CHECK(numel() == 1, ShapeError, "item: needs exactly one element, got shape ", shape());
-  const std::vector<std::byte> bytes = detail::host_bytes(*this, "item");
+  const std::vector<std::byte> bytes = detail::host_bytes(*this, Forbidden::item);
   return visit_all(dtype(), "item", [&]<typename S>() {
     S element;
     std::memcpy(&element, bytes.data(), sizeof(S));

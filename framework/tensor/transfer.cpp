@@ -4,6 +4,7 @@
 
 #include "framework/core/counters.h"
 #include "framework/runtime/faults.h"
+#include "framework/runtime/forbidden.h"
 #include "framework/runtime/runtime.h"
 #include "framework/runtime/stream.h"
 #include "framework/tensor/op_scope.h"
@@ -25,9 +26,7 @@ void transfer(const Tensor& to, const Tensor& from) {
   const bool crosses = to.device().is_cpu() != from.device().is_cpu();
   if (crosses) {
     for (const Device device : {to.device(), from.device()}) {
-      refuse_while_capturing(device, "copy between host and GPU",
-                             "a replay would not see the host's memory of that time",
-                             "copy before the capture or after the replay");
+      refuse_while_capturing(device, Forbidden::copy_across);
     }
   }
   const OpScope scope("copy", {&from}, {&to});

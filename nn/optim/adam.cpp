@@ -54,20 +54,20 @@ void Adam::set_betas(double beta1, double beta2, Where where) {
   const CallSite site(where);
   check_value(is_beta(beta1), "beta1", beta1, "in [0, 1)");
   check_value(is_beta(beta2), "beta2", beta2, "in [0, 1)");
-  set_hyper(kBeta1, beta1, "set_betas");
-  set_hyper(kBeta2, beta2, "set_betas");
+  set_hyper(kBeta1, beta1, Forbidden::set_betas);
+  set_hyper(kBeta2, beta2, Forbidden::set_betas);
 }
 
 void Adam::set_eps(double value, Where where) {
   const CallSite site(where);
   check_value(value >= 0.0, "eps", value, "at least 0");
-  set_hyper(kEps, value, "set_eps");
+  set_hyper(kEps, value, Forbidden::set_eps);
 }
 
 void Adam::set_weight_decay(double value, Where where) {
   const CallSite site(where);
   check_value(value >= 0.0, "weight decay", value, "at least 0");
-  set_hyper(kWeightDecay, value, "set_weight_decay");
+  set_hyper(kWeightDecay, value, Forbidden::set_weight_decay);
 }
 
 }  // namespace capstan::nn

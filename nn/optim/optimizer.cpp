@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "autograd/grad_mode.h"
+#include "autograd/leaf_watch.h"
 #include "framework/runtime/capture_session.h"
 #include "framework/tensor/factory.h"
 #include "framework/tensor/write_journal.h"
@@ -81,9 +82,9 @@ void Optimizer::step(Where where) {
 
 void Optimizer::collect_slots() {
   const Device device = step_.device();
-  // A plain graph never learns of a gradient that appears later. A CapturedStep, which captures
-  // under a journal, records anew then.
-  const bool is_frozen = is_current_stream_capturing(device) && WriteJournal::current() == nullptr;
+  // A plain graph never learns of a gradient that appears later. A CapturedStep, which watches
+  // leaves while it captures, records anew then.
+  const bool is_frozen = is_current_stream_capturing(device) && !autograd::LeafWatch::is_active();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
     const Tensor grad = parameter.grad();
@@ -105,14 +106,17 @@ void Optimizer::collect_slots() {
 void Optimizer::set_learning_rate(double value, Where where) {
   const CallSite site(where);
   check_value(value >= 0.0, "learning rate", value, "at least 0");
-  set_hyper(0, value, "set_learning_rate");
+  set_hyper(0, value, Forbidden::set_learning_rate);
 }
 
-std::int64_t Optimizer::step_count(Where where) const { return step_.item<std::int64_t>(where); }
+std::int64_t Optimizer::step_count(Where where) const {
+  const CallSite site(where);
+  refuse_while_capturing(step_.device(), Forbidden::step_count);
+  return step_.item<std::int64_t>(where);
+}
 
-void Optimizer::set_hyper(std::size_t index, double value, const char* operation) {
-  refuse_while_capturing(hyper_.device(), operation, "every replay would set the same value again",
-                         "call it between replays, which see the change");
+void Optimizer::set_hyper(std::size_t index, double value, Forbidden call) {
+  refuse_while_capturing(hyper_.device(), call);
   if (WriteJournal* journal = WriteJournal::current()) {
     journal->keep_host(&hyper_values_, [this, values = hyper_values_] { hyper_values_ = values; });
   }

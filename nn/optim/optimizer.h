@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/runtime/forbidden.h"
 #include "nn/module.h"
 #include "ops/optimizer_step.h"
 
@@ -30,7 +31,7 @@ class Optimizer {
   /// Takes effect from the next step on, eager or replayed. Only enqueued, like the step itself.
   /// @throws ValueError if negative; CaptureError while capturing.
   void set_learning_rate(double value, Where where = Where::current());
-  /// Finished steps. Waits for the device.
+  /// Finished steps. Waits for the device. @throws CaptureError while capturing.
   [[nodiscard]] std::int64_t step_count(Where where = Where::current()) const;
   /// The int64 scalar on the device that counts finished steps.
   [[nodiscard]] const Tensor& step_tensor() const noexcept { return step_; }
@@ -55,8 +56,8 @@ class Optimizer {
   Optimizer(std::vector<Tensor> parameters, std::vector<double> hyper, Kind kind,
             const Where& where);
 
-  /// Changes one hyperparameter on the device; `operation` is for messages.
-  void set_hyper(std::size_t index, double value, const char* operation);
+  /// Changes one hyperparameter on the device, unless it captures.
+  void set_hyper(std::size_t index, double value, Forbidden call);
   /// Throws ValueError unless `valid`.
   void check_value(bool valid, const char* what, double value, const char* domain) const;
   [[nodiscard]] const Tensor& hyper() const noexcept { return hyper_; }

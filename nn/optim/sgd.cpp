@@ -34,13 +34,13 @@ void SGD::set_momentum(double value, Where where) {
                 "a positive momentum");
   check_value(nesterov_ ? value > 0.0 : value >= 0.0, "momentum", value,
               nesterov_ ? "positive for nesterov" : "at least 0");
-  set_hyper(kMomentum, value, "set_momentum");
+  set_hyper(kMomentum, value, Forbidden::set_momentum);
 }
 
 void SGD::set_weight_decay(double value, Where where) {
   const CallSite site(where);
   check_value(value >= 0.0, "weight decay", value, "at least 0");
-  set_hyper(kWeightDecay, value, "set_weight_decay");
+  set_hyper(kWeightDecay, value, Forbidden::set_weight_decay);
 }
 
 }  // namespace capstan::nn

@@ -1,8 +1,5 @@
 #include "graphs/capture_scope.h"
 
-#include <functional>
-#include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -252,67 +249,6 @@ TEST_SUITE("graphs/capture_scope") {
         graph.replay();
         CHECK(y.max().item() == 5.0 * (i + 2));
       }
-    });
-  }
-
-  TEST_CASE(
-      "K2: what needs the host is refused by name, number and line, and the capture goes on") {
-    for_each_device([](Device device) {
-      const Tensor x = ones({1}, {.device = device});
-      const Event event = current_stream(device).record_event();
-      struct Call {
-        const char* name;
-        std::function<void()> make;
-      };
-      std::vector<Call> calls{
-          {"item", [&] { (void)x.item(); }},
-          {"to_vector", [&] { (void)x.to_vector<float>(); }},
-          {"to_", [&] { (void)x.to_string(); }},
-          {"synchronize", [&] { synchronize(device); }},
-          {"stream.synchronize", [&] { current_stream(device).synchronize(); }},
-          {"stream.query", [&] { (void)current_stream(device).query(); }},
-          {"event.query", [&] { (void)event.query(); }},
-          {"event.synchronize", [&] { event.synchronize(); }},
-          {"from_vector", [&] { (void)Tensor::from_vector<float>({1}, {2.0f}, device); }},
-          {"manual_seed", [&] { default_generator(device).manual_seed(7); }},
-      };
-      if (device.is_gpu()) {
-        calls.push_back({"copy", [&] { (void)x.to(Device::cpu()); }});
-        calls.push_back({"copy", [&] { x.copy_(ones({1})); }});
-      }
-      for (const Call& call : calls) {
-        INFO(std::string(call.name));
-        Graph graph(device);
-        std::string text;
-        capture(graph, [&] {
-          x.add_(1.0);
-          x.add_(1.0);
-          try {
-            call.make();
-          } catch (const CaptureError& error) {
-            text = error.what();
-          }
-          x.sub_(2.0);
-        });
-        CAPTURE(text);
-        CHECK(text.find(call.name) != std::string::npos);
-        CHECK(text.find("captur") != std::string::npos);
-        CHECK(text.find("; ") != std::string::npos);
-        CHECK(text.find("capture_scope_test.cpp:") != std::string::npos);
-        REQUIRE(graph.recording().operations.size() == 3);
-        graph.replay();
-        CHECK(x.item() == 1.0);
-      }
-    });
-  }
-
-  TEST_CASE("K2: a refused read tells how many operations came before it") {
-    const Tensor x = ones({1});
-    Graph graph;
-    capture(graph, [&] {
-      x.add_(1.0);
-      x.add_(1.0);
-      CHECK_THROWS_WITH_AS((void)x.item(), Contains("after operation number 2"), CaptureError);
     });
   }
 

@@ -308,7 +308,7 @@ TEST_SUITE("graphs/captured_step") {
       CapturedStep inner(device, [](const Tensor& x) { return x + 1.0; }, {.name = "inner"});
       CapturedStep outer(device, [&](const Tensor& x) { return inner(x); });
       CHECK_THROWS_WITH_AS(outer(ones({2}, {.device = device})),
-                           Contains("inner: not possible while"), CaptureError);
+                           Contains("captured step \"inner\": not possible while"), CaptureError);
     });
   }
 

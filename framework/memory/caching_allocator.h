@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "framework/core/call_site.h"
 #include "framework/core/device.h"
 #include "framework/core/ref.h"
 #include "framework/runtime/runtime.h"
@@ -38,6 +40,7 @@ struct PoolReport {
 /// Statistics of one device; `total` is always the sum over `pools`, its peaks those of that sum.
 struct AllocatorStats {
   PoolStats total;
+  std::int64_t awaiting_bytes = 0;  ///< freed, but other streams may still use them; in `allocated`
   std::vector<PoolReport> pools;
 };
 
@@ -45,7 +48,11 @@ struct AllocatorStats {
 /// are handed out again in stream order, without asking the device. The same code serves CPU and
 /// GPU. Blocks belong to the stream they were allocated on and are reused on it at once, since the
 /// stream orders the uses. A request on a stream that captures comes from the private pool of that
-/// capture; memory of a private pool never serves anything else. Thread-safe.
+/// capture; memory that a capture has used never serves anything but captures. Thread-safe.
+///
+/// A block that other streams use as well is freed when they are done with it. Outside of captures
+/// `record_stream` names those streams. Inside of a capture its recording says who uses a block: it
+/// is reused in the same capture as soon as the recorded order puts every use before the request.
 ///
 /// Sizes round up to 512 bytes. Requests up to 1 MiB are cut from 2 MiB segments; up to 10 MiB from
 /// 20 MiB segments; larger ones get segments of their own, rounded up to 2 MiB.
@@ -58,8 +65,13 @@ class CachingAllocator {
   /// cached segments are given back first (except during a capture).
   /// @throws OutOfMemory  listing pools, bytes in use and bytes cached.
   [[nodiscard]] Block* allocate(std::size_t bytes, StreamState& stream);
-  /// The block's memory may be reused by later work on its stream. Null is fine.
+  /// The block's memory may be reused by later work on its stream, once other streams that use it
+  /// are done. Null is fine.
   void free(Block* block) noexcept;
+  /// Work submitted to `stream` until the block's free may use it. Null is fine.
+  void record_stream(Block* block, StreamState& stream);
+  /// The operation that `session` recorded last, on `stream`, uses the block. Null is fine.
+  void record_operation(Block* block, StreamState& stream, CaptureSession& session);
   [[nodiscard]] static void* address(const Block* block) noexcept;
   /// Id of the pool that the block belongs to, 0 for the common one.
   [[nodiscard]] static std::uint64_t pool_of(const Block* block) noexcept;
@@ -70,8 +82,7 @@ class CachingAllocator {
   /// @throws StateError  if no such pool is in use.
   void retain_pool(std::uint64_t id);
   /// At the last use the pool's free segments go back to the device; those with live blocks follow
-  /// when their last block is freed. While any capture is in progress both wait for a later call of
-  /// this allocator.
+  /// when their last block is freed. While any capture is in progress both wait for its end.
   void release_pool(std::uint64_t id) noexcept;
 
   /// Gives free segments of the common pool back to the device, after waiting for it. Pools in use

@@ -11,6 +11,8 @@
 namespace capstan {
 
 struct Block;
+class CaptureSession;
+class Stream;
 class StreamState;
 
 /// The memory behind one or more tensors: from the caching allocator, or the user's own.
@@ -29,6 +31,12 @@ class Storage final : public RefCounted {
   [[nodiscard]] bool is_borrowed() const noexcept { return block_ == nullptr && bytes_ != 0; }
   /// Private pool of the memory, 0 for the common one.
   [[nodiscard]] std::uint64_t pool() const noexcept;
+  /// Work on `stream` uses this memory: it is not reused before what that stream has been given
+  /// until the end of this storage is done. Not needed for operations of a capture, whose recording
+  /// knows. Does nothing for the user's own memory.
+  void record_stream(const Stream& stream) const;
+  /// The operation that `session` recorded last, on `stream`, uses this memory.
+  void record_operation(StreamState& stream, CaptureSession& session) const;
   /// Grows with every storage made in the process.
   [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,13 +40,17 @@ struct CachingAllocator::Impl final : CaptureObserver {
   [[nodiscard]] bool wait_for_device() noexcept;
   void collect_released() noexcept;
   void capture_ended(const CaptureSession& session) noexcept override;
-  [[nodiscard]] std::string shortage(std::size_t bytes) const;
+  [[nodiscard]] AllocatorStats report() const;
+  [[nodiscard]] Shortage shortage(std::size_t bytes) const;
 
   DeviceRuntime& runtime;
   mutable std::mutex mutex;
   PoolStats total;
   std::vector<std::unique_ptr<Pool>> pools;  // the common one first
   DeferredFrees deferred;
+  std::optional<std::size_t> limit;
+  std::vector<std::pair<int, std::function<void(const Shortage&)>>> observers;
+  int next_observer = 1;
   bool released_wait = false;  // segments of released pools are due for the device
 };
 

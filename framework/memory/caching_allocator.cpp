@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <iomanip>
 #include <limits>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "framework/core/counters.h"
@@ -21,25 +19,6 @@ constexpr std::size_t kLargestRequest = std::numeric_limits<std::size_t>::max() 
 std::uint64_t next_pool_id() noexcept {
   static constinit std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
-}
-
-std::string readable(std::size_t bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
-    value /= 1024.0;
-    ++unit;
-  }
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(unit == 0 ? 0 : 1) << value << ' ' << kUnits[unit];
-  return std::move(out).str();
-}
-
-std::string usage(const PoolStats& stats) {
-  return readable(static_cast<std::size_t>(stats.allocated_bytes)) + " in use, " +
-         readable(static_cast<std::size_t>(stats.reserved_bytes - stats.allocated_bytes)) +
-         " cached";
 }
 
 }  // namespace
@@ -66,10 +45,15 @@ CachingAllocator::Impl::Pool* CachingAllocator::Impl::find(std::uint64_t id) con
 }
 
 CachingAllocator::Impl::Pool& CachingAllocator::Impl::route(const CaptureSession* session) {
-  if (session == nullptr) return *pools.front();
+  if (session == nullptr) {
+    const std::uint64_t guarded = PoolGuard::current(runtime.device());
+    Pool* pool = guarded != 0 ? find(guarded) : nullptr;
+    return pool != nullptr ? *pool : *pools.front();
+  }
   Pool* pool = find(session->pool());
-  CAPSTAN_CHECK(pool != nullptr, StateError, "allocator: the capture allocates from pool ",
-                session->pool(), ", which does not exist on ", runtime.device(),
+  CAPSTAN_CHECK(pool != nullptr && pool->use_count > 0, StateError,
+                "allocator: the capture allocates from pool ", session->pool(),
+                ", which does not exist on ", runtime.device(),
                 "; keep its GraphPool alive and on the device that captures");
   if (std::find(pool->captures.rbegin(), pool->captures.rend(), session->id()) ==
       pool->captures.rend()) {
@@ -80,7 +64,10 @@ CachingAllocator::Impl::Pool& CachingAllocator::Impl::route(const CaptureSession
 }
 
 void* CachingAllocator::Impl::segment_from_device(std::size_t bytes) {
-  void* segment = runtime.allocate(segment_size(bytes));
+  const std::size_t size = segment_size(bytes);
+  const auto reserved = static_cast<std::size_t>(total.reserved_bytes);
+  if (limit && (reserved > *limit || size > *limit - reserved)) return nullptr;
+  void* segment = runtime.allocate(size);
   if (segment != nullptr) detail::count(counters().device_allocations);
   return segment;
 }
@@ -152,25 +139,6 @@ void CachingAllocator::Impl::collect_released() noexcept {
                 [](const auto& pool) { return pool->use_count == 0 && pool->segments().empty(); });
 }
 
-std::string CachingAllocator::Impl::shortage(std::size_t bytes) const {
-  const DeviceMemory memory = runtime.memory();
-  std::ostringstream out;
-  out << "allocator: out of memory on " << runtime.device() << ", asked for " << readable(bytes)
-      << " with " << readable(memory.free_bytes) << " of " << readable(memory.total_bytes)
-      << " free; pools:";
-  const char* separator = " ";
-  for (const auto& pool : pools) {
-    out << separator << '"' << pool->name << "\" " << usage(pool->stats());
-    separator = "; ";
-  }
-  out << "; use smaller batches or drop graphs and tensors that are no longer needed";
-  if (detail::active_captures() != 0) {
-    out << "; a capture is in progress, so cached memory could not be given back: call "
-           "empty_cache before capturing";
-  }
-  return std::move(out).str();
-}
-
 CachingAllocator::CachingAllocator(DeviceRuntime& runtime)
     : impl_(std::make_unique<Impl>(runtime)) {}
 
@@ -181,7 +149,7 @@ Block* CachingAllocator::allocate(std::size_t bytes, StreamState& stream) {
   detail::count(counters().allocations);
   const CaptureSession* session = stream.session();
 
-  const std::lock_guard lock(impl_->mutex);
+  std::unique_lock lock(impl_->mutex);
   if (impl_->released_wait) [[unlikely]]
     impl_->collect_released();
   if (!impl_->deferred.empty()) [[unlikely]] {
@@ -194,9 +162,13 @@ Block* CachingAllocator::allocate(std::size_t bytes, StreamState& stream) {
   Impl::Pool& pool = impl_->route(session);
   Block* block =
       bytes <= kLargestRequest ? impl_->take(pool, bytes, stream.id, session != nullptr) : nullptr;
-  if (block == nullptr) [[unlikely]]
-    throw OutOfMemory(impl_->shortage(bytes));
-  return block;
+  if (block != nullptr) [[likely]]
+    return block;
+  const Shortage shortage = impl_->shortage(bytes);
+  const auto observers = impl_->observers;
+  lock.unlock();
+  for (const auto& [id, observer] : observers) observer(shortage);
+  throw OutOfMemory(shortage.message);
 }
 
 void CachingAllocator::free(Block* block) noexcept {
@@ -219,7 +191,8 @@ void CachingAllocator::record_stream(Block* block, StreamState& stream) {
 void CachingAllocator::record_operation(Block* block, StreamState& stream,
                                         CaptureSession& session) {
   // A capture keeps alive what it uses from elsewhere.
-  if (block == nullptr || block->stream == stream.id || pool_of(block) != session.pool()) return;
+  if (block == nullptr || block->stream == stream.id || capture_pool_of(block) != session.pool())
+    return;
   const std::lock_guard lock(impl_->mutex);
   impl_->deferred.add_operation(*block, stream, session);
 }
@@ -230,6 +203,10 @@ void* CachingAllocator::address(const Block* block) noexcept {
 
 std::uint64_t CachingAllocator::pool_of(const Block* block) noexcept {
   return block != nullptr ? block->pool->id() : 0;
+}
+
+std::uint64_t CachingAllocator::capture_pool_of(const Block* block) noexcept {
+  return block != nullptr && block->captured ? block->pool->id() : 0;
 }
 
 std::uint64_t CachingAllocator::create_pool(std::string name) {
@@ -243,8 +220,11 @@ std::uint64_t CachingAllocator::create_pool(std::string name) {
 void CachingAllocator::retain_pool(std::uint64_t id) {
   const std::lock_guard lock(impl_->mutex);
   Impl::Pool* pool = impl_->find(id);
-  CAPSTAN_CHECK(id != 0 && pool != nullptr && pool->use_count > 0, StateError,
-                "retain_pool: no private pool ", id, " is in use on ", impl_->runtime.device());
+  CAPSTAN_CHECK(id != 0 && pool != nullptr, StateError, "retain_pool: no private pool ", id,
+                " exists on ", impl_->runtime.device(), "; make one with graph_pool_handle");
+  CAPSTAN_CHECK(pool->use_count > 0, StateError, "retain_pool: the last use of pool ", id, " (\"",
+                pool->name, "\") is gone and its memory is on the way back to ",
+                impl_->runtime.device(), "; keep a handle of it, or make a new pool");
   ++pool->use_count;
 }
 
@@ -255,24 +235,9 @@ void CachingAllocator::release_pool(std::uint64_t id) noexcept {
   if (--pool->use_count == 0) impl_->collect_released();
 }
 
-std::size_t CachingAllocator::empty_cache() {
-  const std::lock_guard lock(impl_->mutex);
-  if (detail::active_captures() != 0) return 0;
-  impl_->runtime.synchronize_device();
-  impl_->deferred.poll();
-  if (impl_->released_wait) impl_->collect_released();
-  return impl_->give_back_free_segments(*impl_->pools.front());
-}
-
 AllocatorStats CachingAllocator::stats() const {
   const std::lock_guard lock(impl_->mutex);
-  AllocatorStats stats{.total = impl_->total,
-                       .awaiting_bytes = static_cast<std::int64_t>(impl_->deferred.bytes()),
-                       .pools = {}};
-  for (const auto& pool : impl_->pools) {
-    stats.pools.push_back({pool->id(), pool->name, pool->use_count, pool->stats()});
-  }
-  return stats;
+  return impl_->report();
 }
 
 void CachingAllocator::reset_peak_stats() {

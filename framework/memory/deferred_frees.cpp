@@ -64,7 +64,7 @@ DeferredFrees::Use& DeferredFrees::use_on(Block& block, StreamState& stream,
   if (session != nullptr) {
     Capture& entry = captures_[capture];
     entry.session = session;
-    if (block.pool->id() == session->pool()) {
+    if (block.captured && block.pool->id() == session->pool()) {
       use.member = session->position(stream).member;
       use.waiting = &entry.waiting[{block.stream, use.member}];
       std::vector<Use*>& heap = use.waiting->heap;

@@ -45,7 +45,7 @@ void Storage::record_operation(StreamState& stream, CaptureSession& session) con
 }
 
 std::uint64_t Storage::pool() const noexcept {
-  return block_ != nullptr ? CachingAllocator::pool_of(block_) : 0;
+  return block_ != nullptr ? CachingAllocator::capture_pool_of(block_) : 0;
 }
 
 }  // namespace capstan

@@ -134,7 +134,10 @@ void BlockPool::capture_ended() noexcept {
     for (; block != nullptr; block = block->next) {
       if (!block->free || !block->captured) continue;
       block->stream = kAnyStream;
-      while (block->next != nullptr && can_merge(block, block->next)) absorb_next(block);
+      while (block->next != nullptr && can_merge(block, block->next)) {
+        absorb_next(block);
+        block->stream = kAnyStream;
+      }
       list_of(block).insert(block);
     }
   }

@@ -12,7 +12,16 @@ constexpr std::size_t kSparesNeeded = 2;
 
 std::int64_t as_signed(std::size_t bytes) noexcept { return static_cast<std::int64_t>(bytes); }
 
-bool is_wholly_free(const Block* first) noexcept { return first->free && first->next == nullptr; }
+bool is_wholly_free(const Block* first) noexcept {
+  const Block* block = first;
+  while (block != nullptr && block->free) block = block->next;
+  return block == nullptr;
+}
+
+bool can_merge(const Block* a, const Block* b) noexcept {
+  return a->free && b->free && a->captured == b->captured &&
+         (a->stream == b->stream || a->stream == kAnyStream || b->stream == kAnyStream);
+}
 
 }  // namespace
 
@@ -45,6 +54,12 @@ Block* FreeList::take_best_fit(std::uint64_t stream, std::size_t bytes) noexcept
   return block;
 }
 
+std::size_t FreeList::largest() const noexcept {
+  std::size_t bytes = 0;
+  for (const Entry& entry : entries_) bytes = std::max(bytes, entry.bytes);
+  return bytes;
+}
+
 void BlockPool::reset_peaks() noexcept {
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
   stats_.peak_reserved_bytes = stats_.reserved_bytes;
@@ -62,18 +77,29 @@ void BlockPool::book(const Change& change) noexcept {
   }
 }
 
-Block* BlockPool::take(std::size_t requested, std::uint64_t stream) {
+Block* BlockPool::find_for_capture(std::size_t bytes, std::uint64_t stream, bool small) noexcept {
+  FreeList& captured = list(true, small);
+  if (Block* block = captured.take_best_fit(stream, bytes)) return block;
+  if (Block* block = captured.take_best_fit(kAnyStream, bytes)) return block;
+  return list(false, small).take_best_fit(stream, bytes);
+}
+
+Block* BlockPool::take(std::size_t requested, std::uint64_t stream, bool for_capture) {
   if (spare_count_ < kSparesNeeded) [[unlikely]]
     grow();
   const std::size_t bytes = block_size(requested);
   const bool small = bytes <= kSmallLimit;
-  FreeList& list = small ? small_ : large_;
-  Block* block = list.take_best_fit(stream, bytes);
+  Block* block = for_capture ? find_for_capture(bytes, stream, small)
+                             : list(false, small).take_best_fit(stream, bytes);
   if (block == nullptr) return nullptr;
 
   const std::size_t rest = block->bytes - bytes;
-  if (small ? rest >= kBlockAlignment : rest > kSmallLimit) list.insert(split(block, bytes));
+  if (small ? rest >= kBlockAlignment : rest > kSmallLimit) {
+    list_of(block).insert(split(block, bytes));
+  }
   block->free = false;
+  block->stream = stream;
+  block->captured = for_capture;
   block->requested = requested;
   book({.allocated = as_signed(block->bytes), .requested = as_signed(requested), .blocks = 1});
   return block;
@@ -84,28 +110,48 @@ void BlockPool::give_back(Block* block) noexcept {
   book({.allocated = -as_signed(block->bytes),
         .requested = -as_signed(block->requested),
         .blocks = -1});
-  FreeList& list = list_of(block);
-  if (Block* next = block->next; next != nullptr && next->free) {
-    list.erase(next);
+  FreeList& free_list = list_of(block);
+  block->free = true;
+  block->requested = 0;
+  if (block->captured && captures_ == 0) block->stream = kAnyStream;
+  if (Block* next = block->next; next != nullptr && can_merge(block, next)) {
+    free_list.erase(next);
     absorb_next(block);
   }
-  if (Block* previous = block->previous; previous != nullptr && previous->free) {
-    list.erase(previous);
+  if (Block* previous = block->previous; previous != nullptr && can_merge(previous, block)) {
+    free_list.erase(previous);
     absorb_next(previous);
     block = previous;
   }
-  block->free = true;
-  block->requested = 0;
-  list.insert(block);
+  free_list.insert(block);
 }
 
-void BlockPool::add_segment(void* address, std::size_t requested, std::uint64_t stream) noexcept {
+void BlockPool::capture_ended() noexcept {
+  if (--captures_ != 0) return;
+  list(true, false).clear();
+  list(true, true).clear();
+  for (Block* block : segments_) {
+    for (; block != nullptr; block = block->next) {
+      if (!block->free || !block->captured) continue;
+      block->stream = kAnyStream;
+      while (block->next != nullptr && can_merge(block, block->next)) {
+        absorb_next(block);
+        block->stream = kAnyStream;
+      }
+      list_of(block).insert(block);
+    }
+  }
+}
+
+void BlockPool::add_segment(void* address, std::size_t requested, std::uint64_t stream,
+                            bool for_capture) noexcept {
   Block* block = make_block();
   block->address = static_cast<std::byte*>(address);
   block->bytes = segment_size(requested);
   block->stream = stream;
   block->small = block_size(requested) <= kSmallLimit;
   block->free = true;
+  block->captured = for_capture;
   segments_.push_back(block);
   list_of(block).insert(block);
   book({.reserved = as_signed(block->bytes), .segments = 1});
@@ -116,9 +162,14 @@ std::optional<BlockPool::Segment> BlockPool::remove_free_segment() noexcept {
   if (found == segments_.end()) return std::nullopt;
   Block* block = *found;
   segments_.erase(found);
-  list_of(block).erase(block);
-  const Segment segment{block->address, block->bytes};
-  recycle(block);
+  Segment segment{block->address, 0};
+  while (block != nullptr) {
+    Block* next = block->next;
+    list_of(block).erase(block);
+    segment.bytes += block->bytes;
+    recycle(block);
+    block = next;
+  }
   book({.reserved = -as_signed(segment.bytes), .segments = -1});
   return segment;
 }
@@ -127,12 +178,34 @@ bool BlockPool::has_free_segment() const noexcept {
   return std::any_of(segments_.begin(), segments_.end(), is_wholly_free);
 }
 
+std::size_t BlockPool::free_blocks() const noexcept {
+  std::size_t count = 0;
+  for (const auto& kind : lists_) count += kind[0].size() + kind[1].size();
+  return count;
+}
+
+std::size_t BlockPool::largest_free_block() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto& kind : lists_) bytes = std::max({bytes, kind[0].largest(), kind[1].largest()});
+  return bytes;
+}
+
+std::size_t BlockPool::free_segment_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const Block* block : segments_) {
+    if (!is_wholly_free(block)) continue;
+    for (; block != nullptr; block = block->next) bytes += block->bytes;
+  }
+  return bytes;
+}
+
 void BlockPool::grow() {
   const std::size_t all = (chunks_.size() + 1) * kBlocksPerChunk;
   if (segments_.capacity() < all) {
     const std::size_t room = 2 * all;  // doubling keeps the copying in proportion to the final size
-    small_.reserve(room);
-    large_.reserve(room);
+    for (auto& kind : lists_) {
+      for (FreeList& free_list : kind) free_list.reserve(room);
+    }
     segments_.reserve(room);
   }
   chunks_.push_back(std::make_unique<Block[]>(kBlocksPerChunk));
@@ -161,6 +234,7 @@ Block* BlockPool::split(Block* block, std::size_t bytes) noexcept {
   rest->bytes = block->bytes - bytes;
   rest->stream = block->stream;
   rest->small = block->small;
+  rest->captured = block->captured;
   rest->free = true;
   rest->previous = block;
   rest->next = block->next;
@@ -173,6 +247,7 @@ Block* BlockPool::split(Block* block, std::size_t bytes) noexcept {
 void BlockPool::absorb_next(Block* block) noexcept {
   Block* gone = block->next;
   block->bytes += gone->bytes;
+  if (block->stream == kAnyStream) block->stream = gone->stream;
   block->next = gone->next;
   if (block->next != nullptr) block->next->previous = block;
   recycle(gone);

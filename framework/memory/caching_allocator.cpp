@@ -1,17 +1,13 @@
-#include "framework/memory/caching_allocator.h"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <iomanip>
 #include <limits>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "framework/core/counters.h"
 #include "framework/core/error.h"
-#include "framework/memory/block_pool.h"
+#include "framework/memory/allocator_impl.h"
 #include "framework/runtime/capture_session.h"
 
 namespace capstan {
@@ -25,81 +21,89 @@ std::uint64_t next_pool_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-std::string readable(std::size_t bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
-    value /= 1024.0;
-    ++unit;
-  }
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(unit == 0 ? 0 : 1) << value << ' ' << kUnits[unit];
-  return std::move(out).str();
-}
-
-std::string usage(const PoolStats& stats) {
-  return readable(static_cast<std::size_t>(stats.allocated_bytes)) + " in use, " +
-         readable(static_cast<std::size_t>(stats.reserved_bytes - stats.allocated_bytes)) +
-         " cached";
-}
-
 }  // namespace
 
-struct CachingAllocator::Impl {
-  struct Pool final : BlockPool {
-    Pool(std::uint64_t pool_id, std::string pool_name, PoolStats& total)
-        : BlockPool(pool_id, total), name(std::move(pool_name)) {}
-    const std::string name;
-    std::int64_t use_count = 1;
-  };
+CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
+    : runtime(device_runtime),
+      deferred(device_runtime, [this](Block* block) { give_back(block); }) {
+  pools.push_back(std::make_unique<Pool>(0, "common", total));
+  detail::add_capture_observer(this);
+}
 
-  explicit Impl(DeviceRuntime& device_runtime) : runtime(device_runtime) {
-    pools.push_back(std::make_unique<Pool>(0, "common", total));
+CachingAllocator::Impl::~Impl() {
+  detail::remove_capture_observer(this);
+  for (const auto& pool : pools) {
+    for (Block* first : pool->segments()) runtime.deallocate(first->address);
   }
+}
 
-  [[nodiscard]] Pool* find(std::uint64_t id) const noexcept {
-    for (const auto& pool : pools) {
-      if (pool->id() == id) return pool.get();
-    }
-    return nullptr;
+CachingAllocator::Impl::Pool* CachingAllocator::Impl::find(std::uint64_t id) const noexcept {
+  for (const auto& pool : pools) {
+    if (pool->id() == id) return pool.get();
   }
+  return nullptr;
+}
 
-  [[nodiscard]] Block* take(Pool& pool, std::size_t bytes, std::uint64_t stream);
-  std::size_t give_back_free_segments(Pool& pool) noexcept;
-  [[nodiscard]] bool wait_for_device() noexcept;
-  void collect_released() noexcept;
-  [[nodiscard]] std::string shortage(std::size_t bytes, bool capturing) const;
+CachingAllocator::Impl::Pool& CachingAllocator::Impl::route(const CaptureSession* session) {
+  if (session == nullptr) {
+    const std::uint64_t guarded = PoolGuard::current(runtime.device());
+    Pool* pool = guarded != 0 ? find(guarded) : nullptr;
+    return pool != nullptr ? *pool : *pools.front();
+  }
+  Pool* pool = find(session->pool());
+  CAPSTAN_CHECK(pool != nullptr && pool->use_count > 0, StateError,
+                "allocator: the capture allocates from pool ", session->pool(),
+                ", which does not exist on ", runtime.device(),
+                "; keep its GraphPool alive and on the device that captures");
+  if (std::find(pool->captures.rbegin(), pool->captures.rend(), session->id()) ==
+      pool->captures.rend()) {
+    pool->captures.push_back(session->id());
+    pool->capture_begins();
+  }
+  return *pool;
+}
 
-  DeviceRuntime& runtime;
-  mutable std::mutex mutex;
-  PoolStats total;
-  std::vector<std::unique_ptr<Pool>> pools;  // the common one first
-  bool released_wait = false;                // segments of released pools are due for the device
-};
+void* CachingAllocator::Impl::segment_from_device(std::size_t bytes) {
+  const std::size_t size = segment_size(bytes);
+  const auto reserved = static_cast<std::size_t>(total.reserved_bytes);
+  if (limit && (reserved > *limit || size > *limit - reserved)) return nullptr;
+  void* segment = runtime.allocate(size);
+  if (segment != nullptr) detail::count(counters().device_allocations);
+  return segment;
+}
 
-Block* CachingAllocator::Impl::take(Pool& pool, std::size_t bytes, std::uint64_t stream) {
-  if (Block* block = pool.take(bytes, stream)) [[likely]]
+Block* CachingAllocator::Impl::take(Pool& pool, std::size_t bytes, std::uint64_t stream,
+                                    bool for_capture) {
+  if (Block* block = pool.take(bytes, stream, for_capture)) [[likely]]
     return block;
-
-  const auto from_device = [&] {
-    void* segment = runtime.allocate(segment_size(bytes));
-    if (segment != nullptr) detail::count(counters().device_allocations);
-    return segment;
-  };
-  void* segment = from_device();
-  if (segment == nullptr) {
-    // Waiting and freeing would break a capture, whichever thread it belongs to.
-    const bool capturing = detail::active_captures() != 0;
-    if (!capturing) {
-      runtime.synchronize_device();
-      give_back_free_segments(*pools.front());
-      segment = from_device();
-    }
-    if (segment == nullptr) throw OutOfMemory(shortage(bytes, capturing));
+  void* segment = segment_from_device(bytes);
+  // Waiting and freeing would break a capture, whichever thread it belongs to.
+  if (segment == nullptr && detail::active_captures() == 0) {
+    runtime.synchronize_device();
+    deferred.poll();
+    if (Block* block = pool.take(bytes, stream, for_capture)) return block;
+    give_back_free_segments(*pools.front());
+    segment = segment_from_device(bytes);
   }
-  pool.add_segment(segment, bytes, stream);
-  return pool.take(bytes, stream);
+  if (segment == nullptr) return nullptr;
+  pool.add_segment(segment, bytes, stream, for_capture);
+  return pool.take(bytes, stream, for_capture);
+}
+
+void CachingAllocator::Impl::give_back(Block* block) noexcept {
+  auto& pool = static_cast<Pool&>(*block->pool);
+  pool.give_back(block);
+  if (pool.use_count == 0) [[unlikely]]
+    released_wait = true;
+}
+
+void CachingAllocator::Impl::capture_ended(const CaptureSession& session) noexcept {
+  const std::lock_guard lock(mutex);
+  deferred.capture_ended(session);
+  for (const auto& pool : pools) {
+    if (std::erase(pool->captures, session.id()) != 0) pool->capture_ended();
+  }
+  if (released_wait) collect_released();
 }
 
 std::size_t CachingAllocator::Impl::give_back_free_segments(Pool& pool) noexcept {
@@ -135,62 +139,62 @@ void CachingAllocator::Impl::collect_released() noexcept {
                 [](const auto& pool) { return pool->use_count == 0 && pool->segments().empty(); });
 }
 
-std::string CachingAllocator::Impl::shortage(std::size_t bytes, bool capturing) const {
-  const DeviceMemory memory = runtime.memory();
-  std::ostringstream out;
-  out << "allocator: out of memory on " << runtime.device() << ", asked for " << readable(bytes)
-      << " with " << readable(memory.free_bytes) << " of " << readable(memory.total_bytes)
-      << " free; pools:";
-  const char* separator = " ";
-  for (const auto& pool : pools) {
-    out << separator << '"' << pool->name << "\" " << usage(pool->stats());
-    separator = "; ";
-  }
-  out << "; use smaller batches or drop graphs and tensors that are no longer needed";
-  if (capturing) {
-    out << "; a capture is in progress, so cached memory could not be given back: call "
-           "empty_cache before capturing";
-  }
-  return std::move(out).str();
-}
-
 CachingAllocator::CachingAllocator(DeviceRuntime& runtime)
     : impl_(std::make_unique<Impl>(runtime)) {}
 
-CachingAllocator::~CachingAllocator() {
-  for (const auto& pool : impl_->pools) {
-    for (Block* first : pool->segments()) impl_->runtime.deallocate(first->address);
-  }
-}
+CachingAllocator::~CachingAllocator() = default;
 
 Block* CachingAllocator::allocate(std::size_t bytes, StreamState& stream) {
   if (bytes == 0) return nullptr;
   detail::count(counters().allocations);
   const CaptureSession* session = stream.session();
 
-  const std::lock_guard lock(impl_->mutex);
+  std::unique_lock lock(impl_->mutex);
   if (impl_->released_wait) [[unlikely]]
     impl_->collect_released();
-  Impl::Pool* pool = impl_->pools.front().get();
-  if (session != nullptr) [[unlikely]] {
-    pool = impl_->find(session->pool());
-    CAPSTAN_CHECK(pool != nullptr, StateError, "allocator: the capture allocates from pool ",
-                  session->pool(), ", which does not exist on ", impl_->runtime.device(),
-                  "; keep its GraphPool alive and on the device that captures");
+  if (!impl_->deferred.empty()) [[unlikely]] {
+    if (session != nullptr) {
+      impl_->deferred.advance(*session, stream.id);
+    } else {
+      impl_->deferred.poll();
+    }
   }
-  if (bytes > kLargestRequest) [[unlikely]] {
-    throw OutOfMemory(impl_->shortage(bytes, detail::active_captures() != 0));
-  }
-  return impl_->take(*pool, bytes, stream.id);
+  Impl::Pool& pool = impl_->route(session);
+  Block* block =
+      bytes <= kLargestRequest ? impl_->take(pool, bytes, stream.id, session != nullptr) : nullptr;
+  if (block != nullptr) [[likely]]
+    return block;
+  const Shortage shortage = impl_->shortage(bytes);
+  const auto observers = impl_->observers;
+  lock.unlock();
+  for (const auto& [id, observer] : observers) observer(shortage);
+  throw OutOfMemory(shortage.message);
 }
 
 void CachingAllocator::free(Block* block) noexcept {
   if (block == nullptr) return;
   const std::lock_guard lock(impl_->mutex);
-  auto& pool = static_cast<Impl::Pool&>(*block->pool);
-  pool.give_back(block);
-  if (pool.use_count == 0) [[unlikely]]
+  if (block->uses != nullptr && !impl_->deferred.release(*block)) [[unlikely]]
+    return;
+  impl_->give_back(block);
+  if (impl_->released_wait) [[unlikely]]
     impl_->collect_released();
+}
+
+void CachingAllocator::record_stream(Block* block, StreamState& stream) {
+  // The stream of a block that is handed out does not change, so its own needs no lock.
+  if (block == nullptr || block->stream == stream.id) return;
+  const std::lock_guard lock(impl_->mutex);
+  impl_->deferred.add_use(*block, stream);
+}
+
+void CachingAllocator::record_operation(Block* block, StreamState& stream,
+                                        CaptureSession& session) {
+  // A capture keeps alive what it uses from elsewhere.
+  if (block == nullptr || block->stream == stream.id || capture_pool_of(block) != session.pool())
+    return;
+  const std::lock_guard lock(impl_->mutex);
+  impl_->deferred.add_operation(*block, stream, session);
 }
 
 void* CachingAllocator::address(const Block* block) noexcept {
@@ -199,6 +203,10 @@ void* CachingAllocator::address(const Block* block) noexcept {
 
 std::uint64_t CachingAllocator::pool_of(const Block* block) noexcept {
   return block != nullptr ? block->pool->id() : 0;
+}
+
+std::uint64_t CachingAllocator::capture_pool_of(const Block* block) noexcept {
+  return block != nullptr && block->captured ? block->pool->id() : 0;
 }
 
 std::uint64_t CachingAllocator::create_pool(std::string name) {
@@ -212,8 +220,11 @@ std::uint64_t CachingAllocator::create_pool(std::string name) {
 void CachingAllocator::retain_pool(std::uint64_t id) {
   const std::lock_guard lock(impl_->mutex);
   Impl::Pool* pool = impl_->find(id);
-  CAPSTAN_CHECK(id != 0 && pool != nullptr && pool->use_count > 0, StateError,
-                "retain_pool: no private pool ", id, " is in use on ", impl_->runtime.device());
+  CAPSTAN_CHECK(id != 0 && pool != nullptr, StateError, "retain_pool: no private pool ", id,
+                " exists on ", impl_->runtime.device(), "; make one with graph_pool_handle");
+  CAPSTAN_CHECK(pool->use_count > 0, StateError, "retain_pool: the last use of pool ", id, " (\"",
+                pool->name, "\") is gone and its memory is on the way back to ",
+                impl_->runtime.device(), "; keep a handle of it, or make a new pool");
   ++pool->use_count;
 }
 
@@ -224,21 +235,9 @@ void CachingAllocator::release_pool(std::uint64_t id) noexcept {
   if (--pool->use_count == 0) impl_->collect_released();
 }
 
-std::size_t CachingAllocator::empty_cache() {
-  const std::lock_guard lock(impl_->mutex);
-  if (detail::active_captures() != 0) return 0;
-  impl_->runtime.synchronize_device();
-  if (impl_->released_wait) impl_->collect_released();
-  return impl_->give_back_free_segments(*impl_->pools.front());
-}
-
 AllocatorStats CachingAllocator::stats() const {
   const std::lock_guard lock(impl_->mutex);
-  AllocatorStats stats{.total = impl_->total, .pools = {}};
-  for (const auto& pool : impl_->pools) {
-    stats.pools.push_back({pool->id(), pool->name, pool->use_count, pool->stats()});
-  }
-  return stats;
+  return impl_->report();
 }
 
 void CachingAllocator::reset_peak_stats() {

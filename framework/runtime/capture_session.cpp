@@ -35,6 +35,16 @@ Sessions& sessions() {
   return *instance;
 }
 
+struct Observers {
+  std::mutex mutex;
+  std::vector<CaptureObserver*> all;
+};
+
+Observers& observers() {
+  static auto* const instance = new Observers;
+  return *instance;
+}
+
 constinit std::atomic<int> active_count{0};
 constinit std::atomic<std::uint64_t> next_id{1};
 
@@ -128,8 +138,12 @@ void CaptureSession::leave_streams() noexcept {
   active_ = false;
   for (Member& member : state_->members) member.stream->set_session(nullptr);
   active_count.fetch_sub(1, std::memory_order_acq_rel);
-  const std::lock_guard lock(sessions().mutex);
-  sessions().active.erase(id_);
+  {
+    const std::lock_guard lock(sessions().mutex);
+    sessions().active.erase(id_);
+  }
+  const std::lock_guard lock(observers().mutex);
+  for (CaptureObserver* observer : observers().all) observer->capture_ended(*this);
 }
 
 // Empty if every fork came back.
@@ -254,6 +268,19 @@ void CaptureSession::retain(Ref<const RefCounted> object) {
   if (state_->known.insert(object.get()).second) state_->retained.push_back(std::move(object));
 }
 
+CaptureSession::Position CaptureSession::position(const StreamState& stream) const {
+  const std::lock_guard lock(state_->mutex);
+  const std::size_t self = state_->index_of(stream);
+  return {self, at(state_->members[self].clock, self)};
+}
+
+bool CaptureSession::precedes(Position place, std::uint64_t stream) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = std::find_if(state_->members.begin(), state_->members.end(),
+                                  [&](const Member& m) { return m.stream->id == stream; });
+  return found != state_->members.end() && at(found->clock, place.member) >= place.count;
+}
+
 std::vector<std::int64_t> CaptureSession::mark(StreamState& stream) {
   const std::lock_guard lock(state_->mutex);
   return state_->members[state_->index_of(stream)].clock;
@@ -313,6 +340,16 @@ std::optional<CaptureStatus> CaptureSession::status_barring(Device device) {
 bool is_current_stream_capturing(Device device) {
   return detail::active_captures() != 0 &&
          detail::current_stream_state(device).session() != nullptr;
+}
+
+void detail::add_capture_observer(CaptureObserver* observer) {
+  const std::lock_guard lock(observers().mutex);
+  observers().all.push_back(observer);
+}
+
+void detail::remove_capture_observer(CaptureObserver* observer) noexcept {
+  const std::lock_guard lock(observers().mutex);
+  std::erase(observers().all, observer);
 }
 
 int detail::active_captures() noexcept { return active_count.load(std::memory_order_acquire); }

@@ -81,6 +81,16 @@ class CaptureSession : public RefCounted {
   /// Keeps `object` until the graph dies.
   void retain(Ref<const RefCounted> object);
 
+  /// A place in the recorded order: what `member` (a stream that takes part) had done at `count`.
+  struct Position {
+    std::size_t member = 0;
+    std::int64_t count = 0;
+  };
+  /// Where `stream`, which takes part, stands now.
+  [[nodiscard]] Position position(const StreamState& stream) const;
+  /// True if all that led to `place` comes before the next work of the stream with this id.
+  [[nodiscard]] bool precedes(Position place, std::uint64_t stream) const;
+
   // Membership, called by Stream and Event.
   [[nodiscard]] std::vector<std::int64_t> mark(StreamState& stream);
   void join(StreamState& stream, std::span<const std::int64_t> clock);
@@ -113,9 +123,22 @@ class CaptureSession : public RefCounted {
 /// True if the calling thread's current stream of `device` captures.
 [[nodiscard]] bool is_current_stream_capturing(Device device = Device::cpu());
 
+/// Hears of every capture that has ended, also of those that failed.
+class CaptureObserver {
+ public:
+  /// Its streams no longer capture; `session` may still be asked for its order.
+  virtual void capture_ended(const CaptureSession& session) noexcept = 0;
+
+ protected:
+  ~CaptureObserver() = default;
+};
+
 namespace detail {
 /// Number of captures in progress in the process; a cheap test before looking closer.
 [[nodiscard]] int active_captures() noexcept;
+void add_capture_observer(CaptureObserver* observer);
+/// Waits for calls of `observer` in progress.
+void remove_capture_observer(CaptureObserver* observer) noexcept;
 }  // namespace detail
 
 }  // namespace capstan

@@ -57,6 +57,11 @@ void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
   StreamState& stream = detail::current_stream_state(place->device());
   if (CaptureSession* const session = stream.session()) {
     session->announce(name, stream, accesses(reads), accesses(writes), describe_all(reads));
+    for (const auto& tensors : {reads, writes}) {
+      for (const Tensor* tensor : tensors) {
+        if (tensor->defined()) tensor->storage()->record_operation(stream, *session);
+      }
+    }
   }
 }
 

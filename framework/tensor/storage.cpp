@@ -1,5 +1,6 @@
 #include "framework/tensor/storage.h"
 
+#include "framework/core/error.h"
 #include "framework/memory/caching_allocator.h"
 #include "framework/runtime/stream.h"
 
@@ -33,8 +34,18 @@ Storage::~Storage() {
   if (release_) release_();
 }
 
+void Storage::record_stream(const Stream& stream) const {
+  CAPSTAN_CHECK(stream.device() == device_, DeviceError, "record_stream: the memory is on ",
+                device_, " and the stream of ", stream.device());
+  if (block_ != nullptr) allocator(device_).record_stream(block_, stream.state());
+}
+
+void Storage::record_operation(StreamState& stream, CaptureSession& session) const {
+  if (block_ != nullptr) allocator(device_).record_operation(block_, stream, session);
+}
+
 std::uint64_t Storage::pool() const noexcept {
-  return block_ != nullptr ? CachingAllocator::pool_of(block_) : 0;
+  return block_ != nullptr ? CachingAllocator::capture_pool_of(block_) : 0;
 }
 
 }  // namespace capstan

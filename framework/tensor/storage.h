@@ -11,6 +11,8 @@
 namespace capstan {
 
 struct Block;
+class CaptureSession;
+class Stream;
 class StreamState;
 
 /// The memory behind one or more tensors: from the caching allocator, or the user's own.
@@ -27,8 +29,14 @@ class Storage final : public RefCounted {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// True for the user's own memory.
   [[nodiscard]] bool is_borrowed() const noexcept { return block_ == nullptr && bytes_ != 0; }
-  /// Private pool of the memory, 0 for the common one.
+  /// Private pool of the capture in which the memory was allocated; 0 for all other memory.
   [[nodiscard]] std::uint64_t pool() const noexcept;
+  /// Work on `stream` uses this memory: it is not reused before what that stream has been given
+  /// until the end of this storage is done. Not needed for operations of a capture, whose recording
+  /// knows. Does nothing for the user's own memory.
+  void record_stream(const Stream& stream) const;
+  /// The operation that `session` recorded last, on `stream`, uses this memory.
+  void record_operation(StreamState& stream, CaptureSession& session) const;
   /// Grows with every storage made in the process.
   [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
 

@@ -57,6 +57,11 @@ Tensor Tensor::from_vector(const Shape& shape, const std::vector<T>& values, Dev
   return y;
 }
 
+void Tensor::record_stream(const Stream& stream, Where where) const {
+  const CallSite site(where);
+  storage()->record_stream(stream);
+}
+
 template <typename T>
 std::vector<T> Tensor::to_vector(Where where) const {
   const CallSite site(where);

@@ -85,6 +85,11 @@ class Tensor {
   }
   [[nodiscard]] void* raw_data() const;
 
+  /// Work on `stream` uses this tensor's memory, which was allocated on another stream: when its
+  /// last tensor is gone, it is reused only after what `stream` has been given until then. Needed
+  /// outside of captures, where nothing else knows.
+  void record_stream(const Stream& stream, Where where = Where::current()) const;
+
   /// The only element. Waits for the device. @throws ShapeError if there is not exactly one.
   template <typename T = double>
   [[nodiscard]] T item(Where where = Where::current()) const;

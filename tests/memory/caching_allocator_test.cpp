@@ -115,11 +115,11 @@ TEST_SUITE("memory/caching_allocator") {
     Block* small = memory.allocate(1024, stream.state());
     Block* large = memory.allocate(50 * kMiB, stream.state());
     memory.free(large);
-    CHECK(memory.empty_cache() == 50 * kMiB);
+    CHECK(memory.empty_cache().bytes == 50 * kMiB);
     CHECK(fake.synchronizations == 1);
     CHECK(fake.used() == 2 * kMiB);
     memory.free(small);
-    CHECK(memory.empty_cache() == 2 * kMiB);
+    CHECK(memory.empty_cache().bytes == 2 * kMiB);
     CHECK(fake.used() == 0);
     CHECK(adds_up(memory.stats(), fake));
   }
@@ -201,7 +201,7 @@ TEST_SUITE("memory/caching_allocator") {
           memory.free(live.back());
           live.pop_back();
         }
-        if (step % 20'000 == 0) wrong += memory.empty_cache() % kLargeGranularity != 0;
+        if (step % 20'000 == 0) wrong += memory.empty_cache().bytes % kLargeGranularity != 0;
         if (step % 500 == 0) wrong += !adds_up(memory.stats(), fake);
       }
       for (Block* block : live) memory.free(block);

@@ -30,6 +30,7 @@ class FakeRuntime final : public DeviceRuntime {
     return reinterpret_cast<void*>(address);
   }
   void deallocate(void* address) noexcept override {
+    ++deallocate_calls;
     const auto found = live_.find(reinterpret_cast<std::uintptr_t>(address));
     if (found == live_.end()) {
       ++bad_deallocations;
@@ -51,11 +52,24 @@ class FakeRuntime final : public DeviceRuntime {
     ++synchronizations;
   }
 
-  [[nodiscard]] void* create_event(bool) override { return nullptr; }
-  void destroy_event(void*) noexcept override {}
-  void record_event(void*, StreamState&) override {}
+  [[nodiscard]] void* create_event(bool) override {
+    ++events;
+    return new Mark;
+  }
+  void destroy_event(void* event) noexcept override {
+    --events;
+    delete static_cast<Mark*>(event);
+  }
+  void record_event(void* event, StreamState& stream) override {
+    if (stream.session() != nullptr) ++events_in_capture;
+    *static_cast<Mark*>(event) = {stream.id, ++submitted_};
+  }
   void wait_event(StreamState&, void*) override {}
-  [[nodiscard]] bool event_done(void*) override { return true; }
+  [[nodiscard]] bool event_done(void* event) override {
+    ++queries;
+    const auto gate = gates_.find(static_cast<Mark*>(event)->stream);
+    return gate == gates_.end() || static_cast<Mark*>(event)->number <= gate->second;
+  }
   void synchronize_event(void*) override {}
   [[nodiscard]] float elapsed_ms(void*, void*) override { return 0.0f; }
 
@@ -67,22 +81,37 @@ class FakeRuntime final : public DeviceRuntime {
   }
   [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession&) override { return {}; }
 
+  /// Work that `stream` is given from here on does not run until `open`.
+  void shut(const Stream& stream) { gates_[stream.id()] = submitted_; }
+  void open(const Stream& stream) { gates_.erase(stream.id()); }
+
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
   [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size(); }
 
   int allocate_calls = 0;
   int synchronizations = 0;
   int bad_deallocations = 0;
+  int deallocate_calls = 0;
+  int events = 0;  ///< made and not destroyed
+  int queries = 0;
+  int events_in_capture = 0;  ///< recorded on a stream that captures
   bool broken = false;
 
  private:
   // Segments never touch, so merging across two of them would show as a wrong address.
   static constexpr std::uintptr_t kGap = 4096;
 
+  struct Mark {
+    std::uint64_t stream = 0;
+    std::uint64_t number = 0;
+  };
+
   std::size_t limit_;
   std::size_t used_ = 0;
   std::uintptr_t next_address_ = std::uintptr_t{1} << 20;
   std::map<std::uintptr_t, std::size_t> live_;
+  std::map<std::uint64_t, std::uint64_t> gates_;  // stream, last mark that is done
+  std::uint64_t submitted_ = 0;
 };
 
 }  // namespace capstan::testing

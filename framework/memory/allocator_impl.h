@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/memory/block_pool.h"
+#include "framework/memory/caching_allocator.h"
+#include "framework/memory/deferred_frees.h"
+#include "framework/runtime/capture_session.h"
+
+// What CachingAllocator consists of, for its own sources.
+namespace capstan {
+
+struct CachingAllocator::Impl final : CaptureObserver {
+  struct Pool final : BlockPool {
+    Pool(std::uint64_t pool_id, std::string pool_name, PoolStats& total)
+        : BlockPool(pool_id, total), name(std::move(pool_name)) {}
+    const std::string name;
+    std::int64_t use_count = 1;
+    std::vector<std::uint64_t> captures;  // sessions in progress that allocate here
+  };
+
+  explicit Impl(DeviceRuntime& device_runtime);
+  ~Impl();
+
+  [[nodiscard]] Pool* find(std::uint64_t id) const noexcept;
+  /// The pool that serves requests on `stream` now.
+  [[nodiscard]] Pool& route(const CaptureSession* session);
+  /// Null if memory ran out.
+  [[nodiscard]] Block* take(Pool& pool, std::size_t bytes, std::uint64_t stream, bool for_capture);
+  [[nodiscard]] void* segment_from_device(std::size_t bytes);
+  void give_back(Block* block) noexcept;
+  std::size_t give_back_free_segments(Pool& pool) noexcept;
+  [[nodiscard]] bool wait_for_device() noexcept;
+  void collect_released() noexcept;
+  void capture_ended(const CaptureSession& session) noexcept override;
+  [[nodiscard]] AllocatorStats report() const;
+  [[nodiscard]] Shortage shortage(std::size_t bytes) const;
+
+  DeviceRuntime& runtime;
+  mutable std::mutex mutex;
+  PoolStats total;
+  std::vector<std::unique_ptr<Pool>> pools;  // the common one first
+  DeferredFrees deferred;
+  std::optional<std::size_t> limit;
+  std::vector<std::pair<int, std::function<void(const Shortage&)>>> observers;
+  int next_observer = 1;
+  bool released_wait = false;  // segments of released pools are due for the device
+};
+
+}  // namespace capstan

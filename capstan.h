@@ -19,6 +19,7 @@
 #include "framework/memory/caching_allocator.h"
 #include "framework/random/generator.h"
 #include "framework/runtime/event.h"
+#include "framework/runtime/order_check.h"
 #include "framework/runtime/parallel.h"
 #include "framework/runtime/runtime.h"
 #include "framework/runtime/stream.h"

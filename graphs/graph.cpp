@@ -13,6 +13,7 @@
 #include "framework/runtime/capture_probe.h"
 #include "framework/runtime/faults.h"
 #include "framework/runtime/forbidden.h"
+#include "framework/runtime/order_check.h"
 #include "framework/tensor/write_journal.h"
 #include "graphs/replay_order.h"
 
@@ -89,6 +90,16 @@ std::vector<Storage*> written_among(const std::vector<Ref<const RefCounted>>& re
   return written;
 }
 
+// A replay may run what the recording does not order in either order, or at the same time.
+void refuse_missing_waits(const std::string& name, const Recording& recording) {
+  const std::vector<OrderFinding> findings = check_order(recording);
+  if (findings.empty()) return;
+  throw CaptureError(detail::concat(
+      "capture_end: graph \"", name, "\" lacks a wait: ", describe(recording, findings.front()),
+      findings.size() == 1 ? ""
+                           : detail::concat("; and ", findings.size() - 1, " more such pairs")));
+}
+
 }  // namespace
 
 struct Graph::Impl {
@@ -128,6 +139,7 @@ struct Graph::Impl {
   const GraphOptions options;
   Ref<CaptureSession> session;  // while capturing
   GraphPool pool;               // while capturing
+  bool check_order = true;      // while capturing
   std::optional<Captured> held;
   std::string last_failure;
 };
@@ -151,6 +163,7 @@ void Graph::capture_begin(CaptureOptions options, Where where) {
   impl_->session = CaptureSession::begin(current_stream(impl_->device),
                                          {.pool = pool.id(), .mode = options.error_mode});
   impl_->pool = std::move(pool);
+  impl_->check_order = options.check_order;
   impl_->last_failure.clear();
 }
 
@@ -169,6 +182,7 @@ void Graph::capture_end(Where where) {
   const Ref<CaptureSession> session = std::move(impl_->session);
   try {
     CaptureResult result = session->finish();
+    if (impl_->check_order) refuse_missing_waits(impl_->options.name, result.recording);
     Captured captured;
     captured.order = ReplayOrder::of(pool);
     captured.pool = std::move(pool);

@@ -18,6 +18,9 @@ struct GraphOptions {
 struct CaptureOptions {
   GraphPool pool{};  ///< shared with other captures; empty: a pool of its own
   CaptureErrorMode error_mode = CaptureErrorMode::global;
+  /// With several streams: two operations that use the same memory, one of them writing, and that
+  /// no chain of waits orders, fail the capture.
+  bool check_order = true;
 };
 
 /// A recorded sequence of device work. `capture_begin` and `capture_end` bracket the calls to
@@ -46,7 +49,8 @@ class Graph {
   /// CudaError.
   void capture_begin(CaptureOptions options = {}, Where where = Where::current());
   /// Ends recording and, unless keep_graph, instantiates. On failure the graph is empty and nothing
-  /// is left of the capture. @throws StateError, CaptureError, CudaError.
+  /// is left of the capture. @throws StateError, CudaError; CaptureError, also for a missing wait
+  /// between two streams (see CaptureOptions::check_order).
   void capture_end(Where where = Where::current());
   /// Ends a capture in progress and drops it; does nothing otherwise.
   void abandon() noexcept;

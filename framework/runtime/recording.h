@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "framework/core/call_site.h"
+#include "framework/core/dtype.h"
 #include "framework/core/ref.h"
+#include "framework/core/shape.h"
 
 namespace capstan {
 
@@ -15,6 +17,9 @@ struct Access {
   std::int64_t bytes = 0;
   std::uint64_t pool = 0;             ///< owner pool, 0 is the device's common pool
   const RefCounted* owner = nullptr;  ///< the storage; the recording keeps foreign ones alive
+  DType dtype = DType::float32;
+  Shape shape{};
+  Strides strides{};  ///< empty: every byte of the stretch counts
 };
 
 /// One operation of a capture.

@@ -14,7 +14,10 @@ Access access_of(const Tensor& tensor) {
   return {.address = tensor.raw_data(),
           .bytes = (last + 1) * static_cast<std::int64_t>(size_of(tensor.dtype())),
           .pool = tensor.storage()->pool(),
-          .owner = tensor.storage().get()};
+          .owner = tensor.storage().get(),
+          .dtype = tensor.dtype(),
+          .shape = tensor.shape(),
+          .strides = tensor.strides()};
 }
 
 std::vector<Access> accesses(std::span<const Tensor* const> tensors) {

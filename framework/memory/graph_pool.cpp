@@ -2,7 +2,7 @@
 
 #include "framework/core/error.h"
 #include "framework/memory/caching_allocator.h"
-#include "framework/runtime/capture_session.h"
+#include "framework/runtime/forbidden.h"
 
 namespace capstan {
 namespace {
@@ -32,8 +32,7 @@ PoolGuard::PoolGuard(GraphPool pool, Where where)
   const CallSite site(where);
   CAPSTAN_CHECK(pool_, StateError,
                 "PoolGuard: the pool handle is empty; make one with graph_pool_handle");
-  refuse_while_capturing(pool_.device(), "PoolGuard", "a capture allocates from its own pool",
-                         "pass the pool to the capture: {.pool = pool}");
+  refuse_while_capturing(pool_.device(), Forbidden::pool_guard);
   for (const PoolGuard* guard = innermost_guard; guard != nullptr; guard = guard->outer_) {
     CAPSTAN_CHECK(guard->pool_ != pool_, StateError, "PoolGuard: pool ", pool_.id(),
                   " already serves this thread; end that guard first");

@@ -62,6 +62,8 @@ constexpr std::array kTable = {
                   "move the module before the capture", false},
     ForbiddenCall{data_loader, "data_loader", "a replay would not fetch the next batch",
                   "loop outside and copy each batch into the inputs of the graph", false},
+    ForbiddenCall{pool_guard, "PoolGuard", "a capture allocates from its own pool",
+                  "pass the pool to the capture: {.pool = pool}", false},
     ForbiddenCall{capture, "capture", "a capture cannot begin inside another",
                   "end that capture first", false},
     ForbiddenCall{graph_replay, "graph.replay", "replaying inside a capture is not supported",

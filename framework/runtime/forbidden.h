@@ -39,6 +39,7 @@ enum class Forbidden : std::uint8_t {
   load_state_dict,
   module_to,
   data_loader,
+  pool_guard,
   capture,
   graph_replay,
   captured_step,

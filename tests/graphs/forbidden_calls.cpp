@@ -36,6 +36,7 @@ ForbiddenCalls::ForbiddenCalls(Device place)
       adam(layer.parameters(), {}),
       loader({ones({2, 1}), zeros({2}, {.dtype = DType::int64}), 1},
              {.batch_size = 1, .device = place}),
+      pool(graph_pool_handle(place)),
       other(place, {.name = "other"}),
       step(place, [this] { x.add_(1.0); }, {.name = "inner"}) {
   start.record(current_stream(device));
@@ -107,6 +108,10 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
        both("a replay would not fetch the next batch",
             "loop outside and copy each batch into the inputs of the graph"),
        [this](Where at) { (void)loader.begin(at); }},
+      {Forbidden::pool_guard, "PoolGuard",
+       both("a capture allocates from its own pool",
+            "pass the pool to the capture: {.pool = pool}"),
+       [this](Where at) { (void)PoolGuard(pool, at); }},
       {Forbidden::capture, "capture \"other\"",
        both("a capture cannot begin inside another", "end that capture first"),
        [this](Where at) {

@@ -41,6 +41,7 @@ struct ForbiddenCalls {
   nn::SGD sgd;
   nn::Adam adam;
   DataLoader loader;
+  GraphPool pool;
   Graph other;
   CapturedStep step;
 };

@@ -17,6 +17,7 @@
 #include "framework/data/data_loader.h"
 #include "framework/data/dataset.h"
 #include "framework/memory/caching_allocator.h"
+#include "framework/memory/memory_snapshot.h"
 #include "framework/random/generator.h"
 #include "framework/runtime/event.h"
 #include "framework/runtime/order_check.h"

@@ -12,6 +12,7 @@
 #include "framework/memory/block_pool.h"
 #include "framework/memory/caching_allocator.h"
 #include "framework/memory/deferred_frees.h"
+#include "framework/memory/memory_history.h"
 #include "framework/runtime/capture_session.h"
 
 // What CachingAllocator consists of, for its own sources.
@@ -48,6 +49,7 @@ struct CachingAllocator::Impl final : CaptureObserver {
   PoolStats total;
   std::vector<std::unique_ptr<Pool>> pools;  // the common one first
   DeferredFrees deferred;
+  MemoryHistory history;
   std::optional<std::size_t> limit;
   std::vector<std::pair<int, std::function<void(const Shortage&)>>> observers;
   int next_observer = 1;

@@ -86,12 +86,14 @@ Block* CachingAllocator::Impl::take(Pool& pool, std::size_t bytes, std::uint64_t
     segment = segment_from_device(bytes);
   }
   if (segment == nullptr) return nullptr;
+  history.segment("segment_alloc", segment, segment_size(bytes), pool.id());
   pool.add_segment(segment, bytes, stream, for_capture);
   return pool.take(bytes, stream, for_capture);
 }
 
 void CachingAllocator::Impl::give_back(Block* block) noexcept {
   auto& pool = static_cast<Pool&>(*block->pool);
+  history.free_completed(block);
   pool.give_back(block);
   if (pool.use_count == 0) [[unlikely]]
     released_wait = true;
@@ -109,6 +111,7 @@ void CachingAllocator::Impl::capture_ended(const CaptureSession& session) noexce
 std::size_t CachingAllocator::Impl::give_back_free_segments(Pool& pool) noexcept {
   std::size_t bytes = 0;
   while (const auto segment = pool.remove_free_segment()) {
+    history.segment("segment_free", segment->address, segment->bytes, pool.id());
     runtime.deallocate(segment->address);
     bytes += segment->bytes;
   }
@@ -162,8 +165,12 @@ Block* CachingAllocator::allocate(std::size_t bytes, StreamState& stream) {
   Impl::Pool& pool = impl_->route(session);
   Block* block =
       bytes <= kLargestRequest ? impl_->take(pool, bytes, stream.id, session != nullptr) : nullptr;
-  if (block != nullptr) [[likely]]
+  if (block != nullptr) [[likely]] {
+    if (impl_->history.on()) [[unlikely]]
+      impl_->history.allocated(block);
     return block;
+  }
+  impl_->history.out_of_memory(bytes);
   const Shortage shortage = impl_->shortage(bytes);
   const auto observers = impl_->observers;
   lock.unlock();
@@ -174,6 +181,7 @@ Block* CachingAllocator::allocate(std::size_t bytes, StreamState& stream) {
 void CachingAllocator::free(Block* block) noexcept {
   if (block == nullptr) return;
   const std::lock_guard lock(impl_->mutex);
+  impl_->history.free_requested(block);
   if (block->uses != nullptr && !impl_->deferred.release(*block)) [[unlikely]]
     return;
   impl_->give_back(block);

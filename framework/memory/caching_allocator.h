@@ -122,6 +122,14 @@ class CachingAllocator {
   int add_shortage_observer(std::function<void(const Shortage&)> observer);
   void remove_shortage_observer(int id);
 
+  /// Keeps the last `max_events` events and the site of every allocation from here on, for
+  /// snapshots; 0 (the start) keeps none.
+  void record_history(std::size_t max_events);
+  /// `operation` writes the block; the first to do so names its allocation. Null is fine.
+  void name_allocation(const Block* block, const char* operation);
+  /// As `memory_snapshot` in memory_snapshot.h.
+  [[nodiscard]] std::string snapshot() const;
+
   [[nodiscard]] AllocatorStats stats() const;
   void reset_peak_stats();
 

@@ -54,6 +54,11 @@ void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
       if (tensor->defined()) journal->keep(tensor->storage());
     }
   }
+  if (detail::memory_histories.load(std::memory_order_relaxed) != 0) {
+    for (const Tensor* tensor : writes) {
+      if (tensor->defined()) tensor->storage()->name_allocation(name);
+    }
+  }
   const Tensor* place = first_defined(writes);
   if (place == nullptr) place = first_defined(reads);
   if (place == nullptr) return;

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <span>
 
+#include "framework/memory/memory_history.h"
 #include "framework/runtime/capture_session.h"
 #include "framework/tensor/tensor.h"
 #include "framework/tensor/write_journal.h"
@@ -21,7 +22,8 @@ class [[nodiscard]] OpScope {
                 std::span(writes.begin(), writes.size())) {}
   OpScope(const char* name, std::span<const Tensor* const> reads,
           std::span<const Tensor* const> writes) {
-    if (detail::active_captures() != 0 || WriteJournal::current() != nullptr) [[unlikely]] {
+    if (detail::active_captures() != 0 || WriteJournal::current() != nullptr ||
+        detail::memory_histories.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       announce(name, reads, writes);
     }
     for (const Tensor* tensor : writes) {

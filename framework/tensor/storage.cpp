@@ -44,6 +44,10 @@ void Storage::record_operation(StreamState& stream, CaptureSession& session) con
   if (block_ != nullptr) allocator(device_).record_operation(block_, stream, session);
 }
 
+void Storage::name_allocation(const char* operation) const {
+  if (block_ != nullptr) allocator(device_).name_allocation(block_, operation);
+}
+
 std::uint64_t Storage::pool() const noexcept {
   return block_ != nullptr ? CachingAllocator::capture_pool_of(block_) : 0;
 }

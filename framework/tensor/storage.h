@@ -37,6 +37,8 @@ class Storage final : public RefCounted {
   void record_stream(const Stream& stream) const;
   /// The operation that `session` recorded last, on `stream`, uses this memory.
   void record_operation(StreamState& stream, CaptureSession& session) const;
+  /// `operation` writes this memory; see CachingAllocator::name_allocation.
+  void name_allocation(const char* operation) const;
   /// Grows with every storage made in the process.
   [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
 

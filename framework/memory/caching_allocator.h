@@ -48,7 +48,12 @@ struct AllocatorStats {
 /// What `empty_cache` did.
 struct CacheEmptied {
   std::size_t bytes = 0;  ///< given back to the device
-  std::string kept;       ///< what stayed cached and why; empty if nothing did
+  std::size_t kept_beside =
+      0;  ///< kept in the common pool: in segments with live blocks, unless `capturing`
+  std::size_t kept_in_pools = 0;  ///< kept: in private pools
+  bool capturing = false;         ///< nothing was done, since a capture is in progress
+  /// What stayed cached and why, for people; empty if nothing did.
+  [[nodiscard]] std::string reason() const;
 };
 
 /// What an observer is told when a request cannot be served.

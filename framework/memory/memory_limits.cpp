@@ -80,26 +80,31 @@ Shortage CachingAllocator::Impl::shortage(std::size_t bytes) const {
   return shortage;
 }
 
+std::string CacheEmptied::reason() const {
+  if (capturing) return "nothing was given back, since a capture is in progress";
+  std::string text;
+  if (kept_beside != 0) text += readable(kept_beside) + " in segments with live blocks";
+  if (kept_in_pools != 0) {
+    text += (text.empty() ? "" : "; ") + readable(kept_in_pools) + " in private pools";
+  }
+  return text;
+}
+
 CacheEmptied CachingAllocator::empty_cache() {
   const std::lock_guard lock(impl_->mutex);
   CacheEmptied result;
-  if (detail::active_captures() != 0) {
-    result.kept = "nothing was given back, since a capture is in progress";
-    return result;
+  result.capturing = detail::active_captures() != 0;
+  if (!result.capturing) {
+    impl_->runtime.synchronize_device();
+    impl_->deferred.poll();
+    const std::int64_t before = impl_->total.reserved_bytes;
+    if (impl_->released_wait) impl_->collect_released();
+    impl_->give_back_free_segments(*impl_->pools.front());
+    result.bytes = static_cast<std::size_t>(before - impl_->total.reserved_bytes);
   }
-  impl_->runtime.synchronize_device();
-  impl_->deferred.poll();
-  const std::int64_t before = impl_->total.reserved_bytes;
-  if (impl_->released_wait) impl_->collect_released();
-  impl_->give_back_free_segments(*impl_->pools.front());
-  result.bytes = static_cast<std::size_t>(before - impl_->total.reserved_bytes);
-  for (const auto& pool : impl_->pools) {
-    if (cached(pool->stats()) == 0) continue;
-    result.kept += detail::concat(
-        result.kept.empty() ? "" : "; ", readable(cached(pool->stats())), " of pool \"", pool->name,
-        pool->id() != 0 && pool->use_count > 0 ? "\", which is in use"
-                                               : "\", in segments with live blocks");
-  }
+  const std::int64_t common = cached(impl_->pools.front()->stats());
+  result.kept_beside = static_cast<std::size_t>(common);
+  result.kept_in_pools = static_cast<std::size_t>(cached(impl_->total) - common);
   return result;
 }
 

@@ -141,18 +141,19 @@ TEST_SUITE("memory/memory_limits") {
     memory.free(memory.allocate(30 * kMiB, stream.state()));
     const CacheEmptied during = memory.empty_cache();
     CHECK(during.bytes == 0);
-    CHECK(during.kept == "nothing was given back, since a capture is in progress");
+    CHECK(during.capturing);
+    CHECK(during.kept_in_pools == 30 * kMiB);
+    CHECK(during.reason() == "nothing was given back, since a capture is in progress");
     session->abandon();
     Block* block = memory.allocate(512 * 1024, stream.state());
     memory.free(memory.allocate(40 * kMiB, stream.state()));
     const CacheEmptied after = memory.empty_cache();
     CHECK(after.bytes == 40 * kMiB);
-    CHECK(after.kept ==
-          "1.5 MiB of pool \"common\", in segments with live blocks; 30.0 MiB of pool \"step\", "
-          "which is in use");
+    CHECK_FALSE(after.capturing);
+    CHECK(after.reason() == "1.5 MiB in segments with live blocks; 30.0 MiB in private pools");
     memory.free(block);
     memory.release_pool(pool);
-    CHECK(memory.empty_cache().kept.empty());
+    CHECK(memory.empty_cache().reason().empty());
   }
 
   TEST_CASE("an observer hears of a shortage, without the lock, until it is removed") {

@@ -86,10 +86,9 @@ struct Span {
 };
 
 Span span_of(const Tensor& x) {
-  std::int64_t last = x.offset();
-  for (int axis = 0; axis < x.rank(); ++axis) last += (x.size(axis) - 1) * x.strides()[axis];
+  const std::int64_t end = x.offset() + reach_of(x.shape(), x.strides());
   const auto width = static_cast<std::int64_t>(size_of(x.dtype()));
-  return {x.offset() * width, (last + 1) * width};
+  return {x.offset() * width, end * width};
 }
 
 }  // namespace

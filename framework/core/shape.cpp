@@ -70,6 +70,15 @@ Strides contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+std::int64_t reach_of(const Shape& shape, const Strides& strides) {
+  std::int64_t last = 0;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == 0) return 0;
+    last += (shape[axis] - 1) * strides[axis];
+  }
+  return last + 1;
+}
+
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   if (a == b) return a;
   Shape result = Shape::filled(std::max(a.rank(), b.rank()), 1);

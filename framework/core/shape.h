@@ -59,6 +59,9 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 /// Strides of a dense row-major tensor.
 [[nodiscard]] Strides contiguous_strides(const Shape& shape);
 
+/// Elements from the first to the last one that a view reaches, both included; 0 if it has none.
+[[nodiscard]] std::int64_t reach_of(const Shape& shape, const Strides& strides);
+
 /// The common shape under the usual broadcasting rule (sizes aligned at the end, 1 stretches).
 /// @throws ShapeError  naming `op` and both shapes.
 [[nodiscard]] Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);

@@ -8,6 +8,15 @@
 #include "framework/runtime/runtime.h"
 
 namespace capstan {
+namespace {
+
+void check_runs(const char* operation, std::uint64_t capture_id) {
+  CAPSTAN_CHECK(capture_id == 0, CaptureError, operation,
+                ": the event was recorded in a capture and never runs by itself; record another "
+                "one around the replay");
+}
+
+}  // namespace
 
 Event::Event(Device device, EventOptions options)
     : device_(device),
@@ -48,18 +57,14 @@ void Event::record(const Stream& stream, Where where) {
 bool Event::query(Where where) const {
   const CallSite site(where);
   refuse_while_capturing(device_, Forbidden::event_query);
-  CAPSTAN_CHECK(capture_id_ == 0, CaptureError,
-                "event.query: the event was recorded in a capture and never runs by itself; record "
-                "another one around the replay");
+  check_runs("event.query", capture_id_);
   return detail::is_done(*this);
 }
 
 void Event::synchronize(Where where) const {
   const CallSite site(where);
   refuse_while_capturing(device_, Forbidden::event_synchronize);
-  CAPSTAN_CHECK(capture_id_ == 0, CaptureError,
-                "event.synchronize: the event was recorded in a capture and never runs by itself; "
-                "record another one around the replay");
+  check_runs("event.synchronize", capture_id_);
   detail::wait_for(*this);
 }
 

@@ -9,13 +9,6 @@
 namespace capstan {
 namespace {
 
-// Elements from the first to the last one that `x` reaches.
-std::int64_t span_of(const Tensor& x) {
-  std::int64_t last = 0;
-  for (int axis = 0; axis < x.rank(); ++axis) last += (x.size(axis) - 1) * x.strides()[axis];
-  return last + 1;
-}
-
 // Brings `count` elements from the first one of `x` to the host.
 std::vector<std::byte> fetch(const Tensor& x, std::int64_t count) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(x.dtype()));
@@ -52,8 +45,9 @@ std::vector<std::byte> gather(const Tensor& x, const std::vector<std::byte>& fro
 std::vector<std::byte> detail::host_bytes(const Tensor& x, Forbidden call) {
   refuse_while_capturing(x.device(), call);
   if (x.numel() == 0) return {};
-  std::vector<std::byte> bytes =
-      x.is_contiguous() ? fetch(x, x.numel()) : gather(x, fetch(x, span_of(x)));
+  std::vector<std::byte> bytes = x.is_contiguous()
+                                     ? fetch(x, x.numel())
+                                     : gather(x, fetch(x, reach_of(x.shape(), x.strides())));
   raise_faults(x.device());
   return bytes;
 }

@@ -7,12 +7,9 @@ namespace capstan {
 namespace {
 
 Access access_of(const Tensor& tensor) {
-  std::int64_t last = 0;
-  for (int axis = 0; axis < tensor.rank(); ++axis) {
-    last += (tensor.size(axis) - 1) * tensor.strides()[axis];
-  }
   return {.address = tensor.raw_data(),
-          .bytes = (last + 1) * static_cast<std::int64_t>(size_of(tensor.dtype())),
+          .bytes = reach_of(tensor.shape(), tensor.strides()) *
+                   static_cast<std::int64_t>(size_of(tensor.dtype())),
           .pool = tensor.storage()->pool(),
           .owner = tensor.storage().get(),
           .dtype = tensor.dtype(),

@@ -24,15 +24,14 @@ Tensor as_strided(const Tensor& base, const Shape& shape, const Strides& strides
                   std::int64_t offset) {
   CAPSTAN_CHECK(shape.rank() == strides.rank(), ShapeError, "as_strided: shape ", shape,
                 " and strides ", strides, " differ in rank");
-  std::int64_t last = offset;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     CAPSTAN_CHECK(shape[axis] >= 0 && strides[axis] >= 0, ShapeError,
                   "as_strided: sizes and strides must not be negative, got ", shape, " and ",
                   strides);
-    last += std::max<std::int64_t>(shape[axis] - 1, 0) * strides[axis];
   }
   const auto held = static_cast<std::int64_t>(base.storage()->bytes() / size_of(base.dtype()));
-  CAPSTAN_CHECK(offset >= 0 && (shape.numel() == 0 || last < held), ShapeError,
+  const std::int64_t reach = reach_of(shape, strides);
+  CAPSTAN_CHECK(offset >= 0 && (reach == 0 || offset + reach <= held), ShapeError,
                 "as_strided: shape ", shape, ", strides ", strides, ", offset ", offset,
                 " reach outside of a storage of ", held, " elements");
   return make_view(base, shape, strides, offset);

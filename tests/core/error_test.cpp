@@ -99,6 +99,14 @@ TEST_SUITE("core/shape") {
                          ShapeError);
   }
 
+  TEST_CASE("a view reaches from its first to its last element, and nowhere if it is empty") {
+    CHECK(reach_of({}, {}) == 1);
+    CHECK(reach_of({2, 3}, {3, 1}) == 6);
+    CHECK(reach_of({3, 2}, {1, 10}) == 13);
+    CHECK(reach_of({4, 3}, {0, 2}) == 5);
+    CHECK(reach_of({0, 3}, {3, 1}) == 0);
+  }
+
   TEST_CASE("dense strides are row-major, also over an empty axis") {
     CHECK(contiguous_strides({2, 3, 4}) == Strides{12, 4, 1});
     CHECK(contiguous_strides({2, 0, 4}) == Strides{4, 4, 1});

@@ -21,8 +21,8 @@ namespace capstan {
 namespace {
 
 using testing::FakeRuntime;
+using testing::kMiB;
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kStreams = 4;
 
 // A program over several streams and pools, made from a seed, beside a model of what each stream

@@ -18,13 +18,9 @@ namespace capstan {
 namespace {
 
 using testing::FakeRuntime;
-
-constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::size_t kPlenty = std::size_t{1} << 40;
-
-Stream new_stream(FakeRuntime& fake) {
-  return Stream(make_ref<StreamState>(fake, nullptr, 0, false));
-}
+using testing::kMiB;
+using testing::kPlenty;
+using testing::new_stream;
 
 bool same(const PoolStats& a, const PoolStats& b) {
   return a.allocated_bytes == b.allocated_bytes && a.reserved_bytes == b.reserved_bytes &&

@@ -16,13 +16,9 @@ namespace capstan {
 namespace {
 
 using testing::FakeRuntime;
-
-constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::size_t kPlenty = std::size_t{1} << 40;
-
-Stream new_stream(FakeRuntime& fake) {
-  return Stream(make_ref<StreamState>(fake, nullptr, 0, false));
-}
+using testing::kMiB;
+using testing::kPlenty;
+using testing::new_stream;
 
 // A float tensor of 4 MiB on the current stream.
 Tensor four_mib(Device device) { return empty({std::int64_t{1} << 20}, {.device = device}); }

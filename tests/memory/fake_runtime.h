@@ -8,8 +8,13 @@
 #include "framework/core/error.h"
 #include "framework/runtime/capture_session.h"
 #include "framework/runtime/runtime.h"
+#include "framework/runtime/stream.h"
 
 namespace capstan::testing {
+
+inline constexpr std::size_t kMiB = std::size_t{1} << 20;
+/// A limit that no test meets.
+inline constexpr std::size_t kPlenty = std::size_t{1} << 40;
 
 /// A device of `limit` bytes whose memory is addresses only: it counts what is asked of it, and
 /// nothing may read or write through it. Captures record nothing.
@@ -113,5 +118,9 @@ class FakeRuntime final : public DeviceRuntime {
   std::map<std::uint64_t, std::uint64_t> gates_;  // stream, last mark that is done
   std::uint64_t submitted_ = 0;
 };
+
+[[nodiscard]] inline Stream new_stream(FakeRuntime& fake) {
+  return Stream(make_ref<StreamState>(fake, nullptr, 0, false));
+}
 
 }  // namespace capstan::testing

@@ -13,13 +13,9 @@ namespace capstan {
 namespace {
 
 using testing::FakeRuntime;
-
-constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::size_t kPlenty = std::size_t{1} << 40;
-
-Stream new_stream(FakeRuntime& fake) {
-  return Stream(make_ref<StreamState>(fake, nullptr, 0, false));
-}
+using testing::kMiB;
+using testing::kPlenty;
+using testing::new_stream;
 
 const PoolReport* report_of(const AllocatorStats& stats, std::uint64_t id) {
   for (const PoolReport& pool : stats.pools) {

@@ -16,9 +16,8 @@ namespace {
 
 using testing::FakeRuntime;
 using testing::FaultyRuntime;
-
-constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::size_t kPlenty = std::size_t{1} << 40;
+using testing::kMiB;
+using testing::kPlenty;
 
 Stream new_stream(DeviceRuntime& runtime) {
   return Stream(make_ref<StreamState>(runtime, nullptr, 0, false));

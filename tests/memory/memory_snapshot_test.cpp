@@ -14,8 +14,7 @@ namespace capstan {
 namespace {
 
 using testing::FakeRuntime;
-
-constexpr std::size_t kPlenty = std::size_t{1} << 40;
+using testing::kPlenty;
 
 struct HistoryEnds {
   ~HistoryEnds() { allocator(Device::cpu()).record_history(0); }

@@ -120,6 +120,7 @@ Ref<CaptureSession> CaptureSession::begin(const Stream& origin, CaptureRequest r
     const std::lock_guard lock(sessions().mutex);
     sessions().active.emplace(session->id_, session.get());
   }
+  const std::lock_guard entering(origin.state().entering);
   try {
     session->builder_ = origin.state().runtime.begin_capture(origin.state(), request.mode);
   } catch (...) {

@@ -105,6 +105,7 @@ void Stream::wait_event(const Event& event, Where where) const {
   CAPSTAN_CHECK(!is_default(), CaptureError,
                 "stream.wait_event: the default stream cannot take part in a capture; use a stream "
                 "made by Stream::create");
+  const std::lock_guard entering(state_->entering);
   state_->runtime.wait_event(*state_, event.native_);
   session->join(*state_, event.clock_);
 }

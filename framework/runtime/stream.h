@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "framework/core/call_site.h"
 #include "framework/core/device.h"
@@ -33,6 +34,9 @@ class StreamState : public RefCounted {
   const std::uint64_t id;
   const int priority;
   const bool is_default;
+  /// Held while the stream enters a capture, and by who records on it what must not become part of
+  /// one: `session` then does not change to a capture meanwhile.
+  std::mutex entering;
 
  private:
   std::atomic<CaptureSession*> session_{nullptr};

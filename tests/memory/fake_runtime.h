@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "framework/core/error.h"
@@ -66,7 +68,7 @@ class FakeRuntime final : public DeviceRuntime {
     delete static_cast<Mark*>(event);
   }
   void record_event(void* event, StreamState& stream) override {
-    if (stream.session() != nullptr) ++events_in_capture;
+    if (stream.session() != nullptr || captures(stream)) ++events_in_capture;
     *static_cast<Mark*>(event) = {stream.id, ++submitted_};
   }
   void wait_event(StreamState&, void*) override {}
@@ -81,10 +83,16 @@ class FakeRuntime final : public DeviceRuntime {
   void copy(void*, const void*, std::size_t, StreamState&) override {}
   void fill(void*, std::uint8_t, std::size_t, StreamState&) override {}
 
-  [[nodiscard]] Ref<RefCounted> begin_capture(StreamState&, CaptureErrorMode) override {
+  [[nodiscard]] Ref<RefCounted> begin_capture(StreamState& stream, CaptureErrorMode) override {
+    const std::lock_guard lock(capturing_mutex_);
+    capturing_.insert(stream.id);
     return {};
   }
-  [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession&) override { return {}; }
+  [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession& session) override {
+    const std::lock_guard lock(capturing_mutex_);
+    capturing_.erase(session.origin().id());
+    return {};
+  }
 
   /// Work that `stream` is given from here on does not run until `open`.
   void shut(const Stream& stream) { gates_[stream.id()] = submitted_; }
@@ -106,6 +114,11 @@ class FakeRuntime final : public DeviceRuntime {
   // Segments never touch, so merging across two of them would show as a wrong address.
   static constexpr std::uintptr_t kGap = 4096;
 
+  [[nodiscard]] bool captures(const StreamState& stream) {
+    const std::lock_guard lock(capturing_mutex_);
+    return capturing_.contains(stream.id);
+  }
+
   struct Mark {
     std::uint64_t stream = 0;
     std::uint64_t number = 0;
@@ -117,6 +130,8 @@ class FakeRuntime final : public DeviceRuntime {
   std::map<std::uintptr_t, std::size_t> live_;
   std::map<std::uint64_t, std::uint64_t> gates_;  // stream, last mark that is done
   std::uint64_t submitted_ = 0;
+  std::mutex capturing_mutex_;
+  std::set<std::uint64_t> capturing_;  // streams, from the first moment of their capture
 };
 
 [[nodiscard]] inline Stream new_stream(FakeRuntime& fake) {

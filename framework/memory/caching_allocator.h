@@ -25,7 +25,7 @@ struct PoolStats {
   std::int64_t reserved_bytes = 0;   ///< held from the device
   std::int64_t requested_bytes = 0;  ///< handed out, as asked for
   std::int64_t blocks = 0;           ///< handed out
-  std::int64_t segments = 0;         ///< raw device allocations held
+  std::int64_t segments = 0;         ///< raw allocations and growable segments held
   std::int64_t peak_allocated_bytes = 0;
   std::int64_t peak_reserved_bytes = 0;
 };
@@ -76,8 +76,12 @@ struct Shortage {
 /// `record_stream` names those streams. Inside of a capture its recording says who uses a block: it
 /// is reused in the same capture as soon as the recorded order puts every use before the request.
 ///
-/// Sizes round up to 512 bytes. Requests up to 1 MiB are cut from 2 MiB segments; up to 10 MiB from
-/// 20 MiB segments; larger ones get segments of their own, rounded up to 2 MiB.
+/// Sizes round up to 512 bytes. Segments grow: one range of addresses for each pool, stream and
+/// kind of request (up to 1 MiB or larger), behind which memory is put as needed, in pages of 2
+/// MiB, so that the order of sizes does not decide how much is held. What does not fit behind a
+/// free end never moves. Where the device cannot do that, or `set_growable_segments(false)`,
+/// requests up to 1 MiB are cut from 2 MiB segments; up to 10 MiB from 20 MiB segments; larger ones
+/// get segments of their own, rounded up to 2 MiB.
 class CachingAllocator {
  public:
   explicit CachingAllocator(DeviceRuntime& runtime);
@@ -121,6 +125,12 @@ class CachingAllocator {
   /// As a part of the device's memory; 1 is no limit. @throws ValueError unless 0 < fraction <= 1.
   void set_memory_fraction(double fraction);
   [[nodiscard]] std::optional<std::size_t> memory_limit() const;
+
+  /// Whether memory is added to growable segments, where the device can (the start), or comes in
+  /// plain ones. Segments that are there stay as they are and go on serving.
+  void set_growable_segments(bool enabled);
+  /// False also where the device cannot.
+  [[nodiscard]] bool has_growable_segments() const;
 
   /// `observer` is called, without any lock, before an OutOfMemory is thrown; it must not throw.
   /// @return  a number for `remove_shortage_observer`.

@@ -11,6 +11,7 @@
 
 #include "framework/core/error.h"
 #include "framework/runtime/capture_session.h"
+#include "framework/runtime/cpu_pages.h"
 #include "framework/runtime/dispatch.h"
 
 namespace capstan::cpu {
@@ -122,6 +123,18 @@ class Runtime final : public DeviceRuntime {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     return {static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * page,
             static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page};
+  }
+
+  std::size_t page_bytes() noexcept override { return kPageBytes; }
+  void* reserve_addresses(std::size_t bytes) override { return cpu::reserve_addresses(bytes); }
+  void release_addresses(void* address, std::size_t bytes) noexcept override {
+    cpu::release_addresses(address, bytes);
+  }
+  bool map_pages(void* address, std::size_t bytes) override {
+    return cpu::map_pages(address, bytes);
+  }
+  void unmap_pages(void* address, std::size_t bytes) noexcept override {
+    cpu::unmap_pages(address, bytes);
   }
 
   // Work has run when it was submitted, so streams need no state, and waits nothing to do.

@@ -67,6 +67,21 @@ class DeviceRuntime {
   virtual void deallocate_pinned(void* address) noexcept = 0;
   [[nodiscard]] virtual DeviceMemory memory() = 0;
 
+  // Addresses, and memory put behind them page by page: segments that grow, for the caching
+  // allocator alone. Permitted during a capture like `allocate`. Ranges are whole pages.
+  /// Bytes of a page; 0 (the default) if this device has no such thing. The rest is not called
+  /// then.
+  [[nodiscard]] virtual std::size_t page_bytes() noexcept { return 0; }
+  /// A range without memory, aligned to a page. Null when no addresses are left.
+  [[nodiscard]] virtual void* reserve_addresses(std::size_t /*bytes*/) { return nullptr; }
+  /// The whole range as reserved, with nothing mapped in it.
+  virtual void release_addresses(void* /*address*/, std::size_t /*bytes*/) noexcept {}
+  /// Puts memory behind a part of a reserved range that has none. False when the device has no
+  /// memory left; nothing is mapped then.
+  [[nodiscard]] virtual bool map_pages(void* /*address*/, std::size_t /*bytes*/) { return false; }
+  /// Gives back the memory of a part that has some. The device must be done with it.
+  virtual void unmap_pages(void* /*address*/, std::size_t /*bytes*/) noexcept {}
+
   [[nodiscard]] virtual void* create_stream(int priority) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
   virtual void synchronize_stream(StreamState& stream) = 0;

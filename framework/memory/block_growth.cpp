@@ -61,7 +61,7 @@ Block* BlockPool::add_reservation(Segment range, std::size_t requested, std::uin
   hole->small = block_size(requested) <= kSmallLimit;
   hole->captured = for_capture;
   hole->growable = true;
-  hole->mapped = false;
+  hole->hole = true;
   segments_.push_back(hole);
   holes_of(hole).push_back(hole);
   book({.segments = 1});
@@ -69,7 +69,7 @@ Block* BlockPool::add_reservation(Segment range, std::size_t requested, std::uin
 }
 
 void BlockPool::remove_reservation(Block* hole) noexcept {
-  assert(!hole->mapped && hole->previous == nullptr && hole->next == nullptr);
+  assert(hole->hole && hole->previous == nullptr && hole->next == nullptr);
   forget_hole(hole);
   std::erase(segments_, hole);
   recycle(hole);
@@ -91,13 +91,13 @@ void BlockPool::grow(const Growth& growth, std::uint64_t stream, bool for_captur
   if (growth.bytes < block->bytes) {
     Block* rest = split(block, growth.bytes);
     rest->free = false;
-    rest->mapped = false;
+    rest->hole = true;
     holes_of(rest).push_back(rest);
   }
   const Block* lead = block->previous;
   block->captured = may_serve(lead, stream, for_capture) ? lead->captured : for_capture;
   block->stream = stream;
-  block->mapped = true;
+  block->hole = false;
   block->free = true;
   book({.reserved = static_cast<std::int64_t>(block->bytes)});
   insert_merged(block);
@@ -113,14 +113,14 @@ Block* BlockPool::make_hole(Block* block, const Segment& pages) noexcept {
   }
   if (block->bytes != pages.bytes) list_of(block).insert(split(block, pages.bytes));
   block->free = false;
-  block->mapped = false;
+  block->hole = true;
   if (block->captured) block->stream = kAnyStream;
   book({.reserved = -static_cast<std::int64_t>(pages.bytes)});
-  if (Block* next = block->next; next != nullptr && !next->mapped) {
+  if (Block* next = block->next; next != nullptr && next->hole) {
     forget_hole(next);
     absorb_next(block);
   }
-  if (Block* previous = block->previous; previous != nullptr && !previous->mapped) {
+  if (Block* previous = block->previous; previous != nullptr && previous->hole) {
     absorb_next(previous);
     return previous;
   }
@@ -144,7 +144,7 @@ void BlockPool::release_free_pages(std::size_t page, const std::function<void(Se
       unmap(pages);
     }
     Block* first = segments_[i];
-    if (first->mapped || first->next != nullptr) continue;
+    if (!first->hole || first->next != nullptr) continue;
     const Segment range{first->address, first->bytes};
     remove_reservation(first);
     release(range);

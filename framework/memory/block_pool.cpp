@@ -53,7 +53,7 @@ std::size_t FreeList::largest() const noexcept {
 
 bool BlockPool::is_wholly_free(const Block* first) noexcept {
   const Block* block = first;
-  while (block != nullptr && (block->free || !block->mapped)) block = block->next;
+  while (block != nullptr && (block->free || block->hole)) block = block->next;
   return block == nullptr;
 }
 
@@ -62,7 +62,8 @@ void BlockPool::reset_peaks() noexcept {
   stats_.peak_reserved_bytes = stats_.reserved_bytes;
 }
 
-void BlockPool::book(const Change& change) noexcept {
+// Out of line: inlined into its callers it makes a cached request 10 ns slower (GCC 12).
+[[gnu::noinline]] void BlockPool::book(const Change& change) noexcept {
   for (PoolStats* stats : {&stats_, &total_}) {
     stats->allocated_bytes += change.allocated;
     stats->requested_bytes += change.requested;

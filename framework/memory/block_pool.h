@@ -39,7 +39,7 @@ struct Block {
       false;  ///< last handed to a capture, whose replays go on using it when it is free
   bool awaiting = false;  ///< freed, while other streams may still use it
   bool growable = false;  ///< of a growable segment
-  bool mapped = true;     ///< false: a hole, addresses of a growable segment without memory
+  bool hole = false;      ///< addresses of a growable segment without memory
 };
 
 inline constexpr std::size_t kBlockAlignment = 512;

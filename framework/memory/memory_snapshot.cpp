@@ -45,7 +45,7 @@ void write_place(std::ostream& out, const char* operation, const Where& where) {
 }
 
 const char* state_of(const Block* block) {
-  if (!block->mapped) return "unmapped";
+  if (block->hole) return "unmapped";
   if (block->free) return "free";
   return block->awaiting ? "awaiting_free" : "in_use";
 }
@@ -100,7 +100,7 @@ std::string CachingAllocator::snapshot() const {
           << ",\"pool\":" << pool->id() << ",\"small\":" << (first->small ? "true" : "false")
           << ",\"growable\":" << (first->growable ? "true" : "false") << ",\"blocks\":[";
       for (const Block* block = first; block != nullptr; block = block->next) {
-        if (!block->mapped && block->next == nullptr) break;  // room to grow
+        if (block->hole && block->next == nullptr) break;  // room to grow
         if (block != first) out << ',';
         write_block(out, block, impl_->history.site(block));
       }

@@ -104,10 +104,10 @@ void CachingAllocator::Impl::release_segment(const Block* first) noexcept {
   std::size_t bytes = 0;
   std::size_t run = 0;  // mapped, up to here
   for (const Block* block = first; block != nullptr; block = block->next) {
-    run += block->mapped ? block->bytes : 0;
+    run += block->hole ? 0 : block->bytes;
     bytes += block->bytes;
-    if (run == 0 || (block->mapped && block->next != nullptr)) continue;
-    std::byte* const end = address + bytes - (block->mapped ? 0 : block->bytes);
+    if (run == 0 || (!block->hole && block->next != nullptr)) continue;
+    std::byte* const end = address + bytes - (block->hole ? block->bytes : 0);
     runtime.unmap_pages(end - run, run);
     run = 0;
   }

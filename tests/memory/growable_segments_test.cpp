@@ -132,8 +132,42 @@ TEST_SUITE("memory/growable_segments") {
     CHECK(fake.bad_deallocations + fake.bad_mappings == 0);
   }
 
-  TEST_CASE(
-      "a capture grows the end of its pool's warm-up on the same stream, and merges with it") {
+  TEST_CASE("G11: a capture grows what its pool's warm-up on the same stream left") {
+    testing::for_each_device([](Device device) {
+      const GraphPool pool = graph_pool_handle(device, "step");
+      const StreamGuard guard(Stream::create(device));
+      {
+        const PoolGuard warming(pool);
+        (void)zeros({std::int64_t{1} << 20}, {.device = device});
+      }
+      CHECK(pool.stats().reserved_bytes == 4 * static_cast<std::int64_t>(kMiB));
+      Graph graph(device);
+      graph.capture_begin({.pool = pool});
+      (void)zeros({std::int64_t{2} << 20}, {.device = device});
+      graph.capture_end();
+      CHECK(pool.stats().reserved_bytes == 8 * static_cast<std::int64_t>(kMiB));
+      CHECK(pool.stats().segments == 1);
+      graph.replay();
+      synchronize(device);
+    });
+  }
+
+  TEST_CASE("a new segment needs no more host memory than was set aside, whenever it is made") {
+    for (std::size_t before = 0; before < 70; ++before) {
+      FakeRuntime fake(kPlenty, Segments::growable);
+      CachingAllocator memory(fake);
+      const Stream stream = new_stream(fake);
+      std::vector<Block*> blocks;
+      for (std::size_t i = 0; i < before; ++i) {
+        blocks.push_back(memory.allocate(512, stream.state()));
+      }
+      blocks.push_back(memory.allocate(3 * kMiB, stream.state()));
+      CHECK(memory.stats().total.blocks == static_cast<std::int64_t>(blocks.size()));
+      for (Block* block : blocks) memory.free(block);
+    }
+  }
+
+  TEST_CASE("a capture grows what earlier captures of its pool left, on whichever stream") {
     FakeRuntime fake(kPlenty, Segments::growable);
     CachingAllocator memory(fake);
     const Stream stream = new_stream(fake);

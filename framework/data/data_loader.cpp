@@ -8,7 +8,7 @@
 
 #include "framework/core/error.h"
 #include "framework/data/batch_worker.h"
-#include "framework/memory/caching_allocator.h"
+#include "framework/memory/pinned_buffer.h"
 #include "framework/runtime/event.h"
 #include "framework/runtime/forbidden.h"
 #include "framework/runtime/stream.h"
@@ -88,17 +88,6 @@ struct DataLoader::Impl {
     batch_shape = options.flatten ? Shape{0, source.values} : dataset.inputs.shape();
   }
 
-  ~Impl() {
-    worker.reset();
-    for (const std::size_t index : in_flight) {
-      try {
-        detail::wait_for(slots[index].copied);
-      } catch (const Error&) {
-        // Of a broken device, which reads nothing any more.
-      }
-    }
-  }
-
   void refuse_in_capture() const { refuse_while_capturing(options.device, Forbidden::data_loader); }
   void make_slots();
   void offer(std::size_t index);
@@ -168,8 +157,8 @@ Batch DataLoader::Impl::next(std::int64_t epoch) {
   ++position;
   // First, so that the buffer is not lost if a copy throws.
   in_flight.push_back(filled->index);
-  transfer_from_pinned(batch.inputs, filled->inputs);
-  transfer_from_pinned(batch.labels, filled->labels);
+  transfer_from_pinned(batch.inputs, slots[filled->index].inputs);
+  transfer_from_pinned(batch.labels, slots[filled->index].labels);
   slots[filled->index].copied.record(current_stream(options.device));
   return batch;
 }

@@ -13,6 +13,7 @@
 #include "framework/memory/caching_allocator.h"
 #include "framework/memory/deferred_frees.h"
 #include "framework/memory/memory_history.h"
+#include "framework/memory/pinned_allocator.h"
 #include "framework/runtime/capture_session.h"
 
 // What CachingAllocator consists of, for its own sources.
@@ -64,6 +65,7 @@ struct CachingAllocator::Impl final : CaptureObserver {
   PoolStats total;
   std::vector<std::unique_ptr<Pool>> pools;  // the common one first
   DeferredFrees deferred;
+  PinnedAllocator pinned;
   MemoryHistory history;
   std::optional<std::size_t> limit;
   const std::size_t page;  // of growable segments; 0: the device has none

@@ -26,6 +26,7 @@ std::uint64_t next_pool_id() noexcept {
 CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
     : runtime(device_runtime),
       deferred(device_runtime, [this](Block* block) { give_back(block); }),
+      pinned(device_runtime),
       page(device_runtime.page_bytes()) {
   pools.push_back(std::make_unique<Pool>(0, "common", total));
   detail::add_capture_observer(this);
@@ -230,6 +231,8 @@ void CachingAllocator::release_pool(std::uint64_t id) noexcept {
   pool->release_due = true;
   impl_->collect_released();
 }
+
+PinnedAllocator& CachingAllocator::pinned() noexcept { return impl_->pinned; }
 
 AllocatorStats CachingAllocator::stats() const {
   const std::lock_guard lock(impl_->mutex);

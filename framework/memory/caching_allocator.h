@@ -18,6 +18,7 @@ namespace capstan {
 
 /// A piece of a segment, handed out or free. Fields are the allocator's.
 struct Block;
+class PinnedAllocator;
 
 /// Byte and count totals of one pool, or of the whole device.
 struct PoolStats {
@@ -51,6 +52,7 @@ struct CacheEmptied {
   std::size_t kept_beside =
       0;  ///< kept in the common pool: in segments with live blocks, unless `capturing`
   std::size_t kept_in_pools = 0;  ///< kept: in private pools
+  std::size_t pinned = 0;         ///< page-locked host memory given back to the system
   bool capturing = false;         ///< nothing was done, since a capture is in progress
   /// What stayed cached and why, for people; empty if nothing did.
   [[nodiscard]] std::string reason() const;
@@ -116,7 +118,8 @@ class CachingAllocator {
   void release_pool(std::uint64_t id) noexcept;
 
   /// Gives free segments of the common pool back to the device, after waiting for it. Pools in use
-  /// keep theirs, which replays need. Does nothing while any capture is in progress.
+  /// keep theirs, which replays need. Likewise free page-locked memory. Does nothing while any
+  /// capture is in progress.
   CacheEmptied empty_cache();
 
   /// Most bytes that this allocator holds from the device, private pools included; nullopt (the
@@ -144,6 +147,9 @@ class CachingAllocator {
   void name_allocation(const Block* block, const char* operation);
   /// As `memory_snapshot` in memory_snapshot.h.
   [[nodiscard]] std::string snapshot() const;
+
+  /// Page-locked host memory for copies to and from the device.
+  [[nodiscard]] PinnedAllocator& pinned() noexcept;
 
   [[nodiscard]] AllocatorStats stats() const;
   void reset_peak_stats();
@@ -209,25 +215,6 @@ class [[nodiscard]] PoolGuard {
  private:
   const GraphPool pool_;
   const PoolGuard* const outer_;
-};
-
-/// Page-locked host memory for asynchronous copies to and from `device`; plain memory for the CPU.
-class PinnedBuffer {
- public:
-  PinnedBuffer() noexcept = default;
-  /// @throws OutOfMemory.
-  PinnedBuffer(Device device, std::size_t bytes);
-  ~PinnedBuffer();
-  PinnedBuffer(PinnedBuffer&& other) noexcept;
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
-
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  Device device_;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
 };
 
 }  // namespace capstan

@@ -101,6 +101,7 @@ CacheEmptied CachingAllocator::empty_cache() {
     if (impl_->released_wait) impl_->collect_released();
     impl_->give_back_free_memory(*impl_->pools.front());
     result.bytes = static_cast<std::size_t>(before - impl_->total.reserved_bytes);
+    result.pinned = impl_->pinned.empty_cache();
   }
   const std::int64_t common = cached(impl_->pools.front()->stats());
   result.kept_beside = static_cast<std::size_t>(common);

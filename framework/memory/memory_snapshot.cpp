@@ -108,7 +108,18 @@ std::string CachingAllocator::snapshot() const {
       comma = ",";
     }
   }
-  out << "],\"history\":[";
+  const PinnedStats pinned = impl_->pinned.stats();
+  out << "],\"pinned\":{\"allocated_bytes\":" << pinned.allocated_bytes
+      << ",\"reserved_bytes\":" << pinned.reserved_bytes
+      << ",\"awaiting_bytes\":" << pinned.awaiting_bytes << ",\"blocks\":[";
+  comma = "";
+  for (const PinnedAllocator::BlockReport& block : impl_->pinned.report()) {
+    out << comma << "{\"address\":" << reinterpret_cast<std::uintptr_t>(block.address)
+        << ",\"bytes\":" << block.bytes << ",\"requested\":" << block.requested << ",\"state\":\""
+        << block.state << "\"}";
+    comma = ",";
+  }
+  out << "]},\"history\":[";
   comma = "";
   for (const MemoryEvent& event : impl_->history.events()) {
     out << comma;

@@ -59,7 +59,9 @@ const row = (table, tag, cells) => {
 byId('device').textContent = snapshot.device;
 byId('total').textContent = size(snapshot.total.allocated_bytes) + ' in use, ' +
     size(snapshot.total.reserved_bytes) + ' held in ' + snapshot.total.segments + ' segments, limit ' +
-    (snapshot.limit === null ? 'none' : size(snapshot.limit));
+    (snapshot.limit === null ? 'none' : size(snapshot.limit)) + '; page-locked host memory: ' +
+    size(snapshot.pinned.allocated_bytes) + ' in use, ' + size(snapshot.pinned.reserved_bytes) +
+    ' held';
 row(byId('pools'), 'th', ['pool', 'uses', 'in use', 'held', 'peak in use', 'blocks', 'segments']);
 const names = {};
 for (const pool of snapshot.pools) {

@@ -31,7 +31,7 @@ constexpr std::array kTable = {
                   "make the tensor before the capture", true},
     ForbiddenCall{copy_across, "copy between host and GPU",
                   "a replay would not see the host's memory of that time",
-                  "copy before the capture or after the replay", true},
+                  "copy before the capture or after the replay, or from a PinnedBuffer", true},
     ForbiddenCall{grad_check, "grad_check", kNeedsValues, "check gradients outside of the capture",
                   true},
     ForbiddenCall{grad_grad_check, "grad_grad_check", kNeedsValues,

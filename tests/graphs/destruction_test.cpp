@@ -8,6 +8,7 @@
 
 #include "autograd/arithmetic.h"
 #include "autograd/layout.h"
+#include "framework/memory/pinned_buffer.h"
 #include "framework/runtime/event.h"
 #include "graphs/capture_scope.h"
 #include "graphs/captured_step.h"

@@ -128,8 +128,9 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
        [this](Where at) { step(at); }},
   };
   if (device.is_gpu()) {
-    const std::string why = both("a replay would not see the host's memory of that time",
-                                 "copy before the capture or after the replay");
+    const std::string why =
+        both("a replay would not see the host's memory of that time",
+             "copy before the capture or after the replay, or from a PinnedBuffer");
     rows.push_back({Forbidden::copy_across, "copy between host and GPU", why,
                     [this](Where at) { (void)x.to(Device::cpu(), at); }});
     rows.push_back({Forbidden::copy_across, "copy between host and GPU", why,

@@ -53,7 +53,8 @@ struct Walked {
 
 Walked walk_of(const std::string& json) {
   Walked walked;
-  const std::string all = json.substr(json.find("\"segments\":[{"));
+  const std::size_t begin = json.find("\"segments\":[{");
+  const std::string all = json.substr(begin, json.find("\"pinned\":{", begin) - begin);
   for (std::size_t at = all.find("\"blocks\":["); at != std::string::npos;
        at = all.find("\"blocks\":[", at)) {
     ++walked.segments;
@@ -363,8 +364,9 @@ TEST_SUITE("memory/allocator_trace") {
         Trace trace(options);
         const int wrong = trace.run(steps);
         if (wrong != 0) {
-          FAIL_CHECK("seed " << seed << (segments == Segments::plain ? ", plain" : ", growable")
-                             << ": fails in the steps " << listed(shrunk(options, steps)));
+          const std::string kind = segments == Segments::plain ? ", plain" : ", growable";
+          const std::string where = listed(shrunk(options, steps));
+          FAIL_CHECK("seed " << seed << kind << ": fails in the steps " << where);
         }
         refused += trace.refused();
         captures += trace.captures();

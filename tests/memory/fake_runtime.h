@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "framework/core/error.h"
 #include "framework/runtime/capture_session.h"
@@ -94,8 +96,17 @@ class FakeRuntime final : public DeviceRuntime {
     }
     used_ -= bytes;
   }
-  [[nodiscard]] void* allocate_pinned(std::size_t) override { return nullptr; }
-  void deallocate_pinned(void*) noexcept override {}
+  /// Page-locked memory is real.
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override {
+    ++pinned_calls;
+    if (pinned_.size() == pinned_limit) return nullptr;
+    pinned_.push_back(std::make_unique<std::byte[]>(bytes));
+    return pinned_.back().get();
+  }
+  void deallocate_pinned(void* address) noexcept override {
+    std::erase_if(pinned_, [address](const auto& memory) { return memory.get() == address; });
+  }
+  [[nodiscard]] std::size_t pinned_blocks() const noexcept { return pinned_.size(); }
   [[nodiscard]] DeviceMemory memory() override { return {limit_ - used_, limit_}; }
 
   [[nodiscard]] void* create_stream(int) override { return nullptr; }
@@ -156,7 +167,9 @@ class FakeRuntime final : public DeviceRuntime {
   int deallocate_calls = 0;
   int events = 0;  ///< made and not destroyed
   int queries = 0;
-  int events_in_capture = 0;  ///< recorded on a stream that captures
+  int events_in_capture = 0;       ///< recorded on a stream that captures
+  int pinned_calls = 0;            ///< that asked for memory
+  std::size_t pinned_limit = 100;  ///< most blocks
   bool broken = false;
   bool no_addresses = false;  ///< left to reserve
 
@@ -183,6 +196,7 @@ class FakeRuntime final : public DeviceRuntime {
   std::set<std::uintptr_t> pages_;                // mapped
   std::map<std::uint64_t, std::uint64_t> gates_;  // stream, last mark that is done
   std::uint64_t submitted_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> pinned_;
   std::mutex capturing_mutex_;
   std::set<std::uint64_t> capturing_;  // streams, from the first moment of their capture
 };

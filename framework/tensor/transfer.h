@@ -5,9 +5,9 @@
 namespace capstan {
 
 /// Copies all elements of `from` to `to`, both contiguous, of one shape and dtype, on any two
-/// devices. Device to device: in order on the current stream of the GPU (of `to` if both are). From
-/// and to host memory: waits until the copy is done, and is refused while capturing, unless both
-/// are on the CPU. @throws CaptureError, DeviceError.
+/// devices. Device to device: in the order of the current streams of both. From and to host memory:
+/// waits until the copy is done, and is refused while capturing, unless both are on the CPU.
+/// @throws CaptureError, DeviceError.
 void transfer(const Tensor& to, const Tensor& from);
 
 /// Copies `bytes` from page-locked host memory to `to` in stream order without waiting; the buffer

@@ -21,7 +21,7 @@ SUFFIXES = {".h", ".cpp", ".cuh", ".cu"}
 TABLE = "framework/runtime/forbidden.h"
 
 # The runtimes themselves; every call comes through DeviceRuntime.
-RUNTIMES = re.compile(r"framework/runtime/(runtime\.h|c(pu|uda)_\w+\.(h|cpp))$")
+RUNTIMES = re.compile(r"framework/runtime/(runtime\.h|(cpu|cuda|emulated)_\w+\.(h|cpp))$")
 
 WAITS = re.compile(r"(?:\.|->)(synchronize_stream|synchronize_device|synchronize_event|stream_done"
                    r"|event_done|elapsed_ms)\(")

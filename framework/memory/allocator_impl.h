@@ -61,6 +61,7 @@ struct CachingAllocator::Impl final : CaptureObserver {
   [[nodiscard]] Shortage shortage(std::size_t bytes) const;
 
   DeviceRuntime& runtime;
+  const bool poisons;
   mutable std::mutex mutex;
   PoolStats total;
   std::vector<std::unique_ptr<Pool>> pools;  // the common one first

@@ -25,6 +25,7 @@ std::uint64_t next_pool_id() noexcept {
 
 CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
     : runtime(device_runtime),
+      poisons(device_runtime.poisons()),
       deferred(device_runtime, [this](Block* block) { give_back(block); }),
       pinned(device_runtime),
       page(device_runtime.page_bytes()) {
@@ -84,6 +85,10 @@ Block* CachingAllocator::Impl::take(Pool& pool, std::size_t bytes, std::uint64_t
 void CachingAllocator::Impl::give_back(Block* block) noexcept {
   auto& pool = static_cast<Pool&>(*block->pool);
   history.free_completed(block);
+  // Private pools hand memory on to other streams, in orders that this one knows nothing of.
+  if (poisons && pool.id() == 0) [[unlikely]] {
+    runtime.poison(block->address, block->bytes, block->stream);
+  }
   pool.give_back(block);
   if (pool.use_count == 0) [[unlikely]]
     released_wait = true;

@@ -338,6 +338,25 @@ std::optional<CaptureStatus> CaptureSession::status_barring(Device device) {
   return std::nullopt;
 }
 
+std::optional<CaptureStatus> CaptureSession::status_beside(Device device) {
+  const std::lock_guard lock(sessions().mutex);
+  for (const auto& [id, active] : sessions().active) {
+    const Device origin = active->origin_.device();
+    if (origin == device || active->thread_ != std::this_thread::get_id()) continue;
+    if (detail::current_stream_state(origin).session() == active) return active->status();
+  }
+  return std::nullopt;
+}
+
+void refuse_another_device(const char* operation, Device device) {
+  if (detail::active_captures() == 0 || device.is_host()) return;
+  if (detail::current_stream_state(device).session() != nullptr) return;
+  const auto capture = CaptureSession::status_beside(device);
+  CAPSTAN_CHECK(!capture, CaptureError, operation, ": device ", device,
+                " inside capture on device ", capture->device,
+                "; a graph is of one device: move the tensors there, or capture on ", device);
+}
+
 bool is_current_stream_capturing(Device device) {
   return detail::active_captures() != 0 &&
          detail::current_stream_state(device).session() != nullptr;

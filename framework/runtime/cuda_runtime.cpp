@@ -175,6 +175,8 @@ class CudaRuntime final : public DeviceRuntime {
     CAPSTAN_CUDA_CHECK(cudaStreamWaitEvent(native_stream(stream), as_event(event), 0));
   }
 
+  bool waits_for(Device other) const noexcept override { return other.is_gpu(); }
+
   bool event_done(void* event) override {
     const RelaxedCaptureMode relaxed;
     return is_done(cudaEventQuery(as_event(event)), "cudaEventQuery");

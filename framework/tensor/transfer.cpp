@@ -19,9 +19,10 @@ std::size_t bytes_of(const Tensor& x) {
   return static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
 }
 
-// The page-locked memory that a captured copy to the GPU reads; null if it reads none.
+// The page-locked memory that a captured copy to a device reads; null if it reads none.
 Ref<PinnedMemory> captured_source(const Tensor& to, const Tensor& from) {
-  if (to.device().is_cpu() || !is_current_stream_capturing(to.device())) return {};
+  if (to.device().is_host() || !from.device().is_host()) return {};
+  if (!is_current_stream_capturing(to.device())) return {};
   return allocator(to.device()).pinned().find(from.raw_data(), bytes_of(from));
 }
 
@@ -31,26 +32,59 @@ void submit(const Tensor& to, const void* from, StreamState& stream) {
   stream.runtime.copy(to.raw_data(), from, bytes_of(to), stream);
 }
 
+// Whose stream copies.
+Device copying_device(Device to, Device from) {
+  if (to.is_gpu() || from.is_host()) return to;
+  return from.is_gpu() || to.is_host() ? from : to;
+}
+
+// Orders a copy on `copying` after the other device's current stream, and that one after the copy.
+class BothDevices {
+ public:
+  BothDevices(Device to, Device from, StreamState& copying) : copying_(copying) {
+    if (to == from || to.is_host() || from.is_host()) return;
+    other_ = &detail::current_stream_state(to == copying.device ? from : to);
+    copying_stream().wait_stream(other_stream());
+  }
+  void leave() const {
+    if (other_ != nullptr) other_stream().wait_stream(copying_stream());
+  }
+
+ private:
+  [[nodiscard]] Stream copying_stream() const { return Stream(Ref<StreamState>(&copying_)); }
+  [[nodiscard]] Stream other_stream() const { return Stream(Ref<StreamState>(other_)); }
+
+  StreamState& copying_;
+  StreamState* other_ = nullptr;
+};
+
 }  // namespace
 
 void transfer(const Tensor& to, const Tensor& from) {
   assert(to.is_contiguous() && from.is_contiguous());
   assert(to.shape() == from.shape() && to.dtype() == from.dtype());
   if (to.numel() == 0) return;
-  const Device place = to.device().is_gpu() ? to.device() : from.device();
-  StreamState& stream = detail::current_stream_state(place);
-  if (to.device().is_cpu() == from.device().is_cpu()) {
-    const OpScope scope("copy", {&from}, {&to});
-    return submit(to, from.raw_data(), stream);
-  }
+  const Device place = copying_device(to.device(), from.device());
+  const bool crosses = to.device().is_host() != from.device().is_host();
   const Ref<PinnedMemory> pinned = captured_source(to, from);
-  refuse_while_capturing(Device::cpu(), Forbidden::copy_across);
-  if (!pinned) refuse_while_capturing(place, Forbidden::copy_across);
+  if (crosses) {
+    refuse_while_capturing(Device::cpu(), Forbidden::copy_across);
+    if (!pinned) refuse_while_capturing(place, Forbidden::copy_across);
+  } else if (to.device() != from.device()) {
+    refuse_another_device("copy", to.device());
+    refuse_another_device("copy", from.device());
+  }
+  StreamState& stream = detail::current_stream_state(place);
+  const BothDevices order(to.device(), from.device(), stream);
   const OpScope scope("copy", {&from}, {&to});
   submit(to, from.raw_data(), stream);
   if (pinned) return allocator(place).pinned().record_use(pinned, stream);
-  stream.runtime.synchronize_stream(stream);
-  raise_faults(place);
+  if (crosses) {
+    stream.runtime.synchronize_stream(stream);
+    raise_faults(place);
+  } else {
+    order.leave();
+  }
 }
 
 void transfer_from_pinned(const Tensor& to, const PinnedBuffer& from) {

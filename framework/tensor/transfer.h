@@ -6,10 +6,10 @@
 namespace capstan {
 
 /// Copies all elements of `from` to `to`, both contiguous, of one shape and dtype, on any two
-/// devices. Device to device: in order on the current stream of the GPU (of `to` if both are). From
-/// and to host memory: waits until the copy is done, unless both are on the CPU. While the GPU's
-/// stream captures that is refused, except from page-locked memory (PinnedBuffer): that is
-/// recorded, a replay copies what the memory holds at that time, and the graph keeps the memory.
+/// devices. Device to device: in the order of the current streams of both. From and to host memory:
+/// waits until the copy is done, unless both are on the host. While the device's stream captures
+/// that is refused, except from page-locked memory (PinnedBuffer): that is recorded, a replay
+/// copies what the memory holds at that time, and the graph keeps the memory.
 /// @throws CaptureError, DeviceError.
 void transfer(const Tensor& to, const Tensor& from);
 

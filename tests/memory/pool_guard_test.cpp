@@ -109,6 +109,7 @@ TEST_SUITE("memory/pool_guard") {
       Tensor y;
       Graph graph(device);
       const Stream side = Stream::create(device);
+      side.wait_stream(current_stream(device));
       {
         const StreamGuard guard(side);
         {

@@ -30,7 +30,7 @@ void check_options(const DataLoaderOptions& options) {
 void check_dataset(const Dataset& dataset) {
   const Tensor& inputs = dataset.inputs;
   const Tensor& labels = dataset.labels;
-  CAPSTAN_CHECK(inputs.device().is_cpu() && labels.device().is_cpu(), DeviceError,
+  CAPSTAN_CHECK(inputs.device().is_host() && labels.device().is_host(), DeviceError,
                 "data_loader: the data set must lie in host memory, got inputs ", describe(inputs),
                 " and labels ", describe(labels), "; the loader itself copies to its device");
   CAPSTAN_CHECK(inputs.dtype() == DType::uint8 || inputs.dtype() == DType::float32, DTypeError,

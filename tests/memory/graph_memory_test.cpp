@@ -118,7 +118,8 @@ TEST_SUITE("memory/graph_memory") {
         });
         added.push_back(reserved(device) - held);
       }
-      for (const std::int64_t bytes : added) CHECK(bytes == 8 * kMiB);
+      CHECK(added.front() >= 8 * kMiB);
+      for (const std::int64_t bytes : added) CHECK(bytes == added.front());
       graphs.clear();
       (void)allocator(device).empty_cache();
       CHECK(reserved(device) == before);

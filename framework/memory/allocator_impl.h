@@ -69,8 +69,9 @@ struct CachingAllocator::Impl final : CaptureObserver {
   PinnedAllocator pinned;
   MemoryHistory history;
   std::optional<std::size_t> limit;
-  const std::size_t page;  // of growable segments; 0: the device has none
-  bool growable = true;    // new segments are, where the device can
+  const std::size_t page;        // of growable segments; 0: the device has none
+  std::size_t device_bytes = 0;  // 0: not asked yet
+  bool growable;                 // new segments are, where the device can
   std::vector<std::pair<int, std::function<void(const Shortage&)>>> observers;
   int next_observer = 1;
   bool released_wait = false;  // segments of released pools are due for the device

@@ -28,7 +28,8 @@ CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
       poisons(device_runtime.poisons()),
       deferred(device_runtime, [this](Block* block) { give_back(block); }),
       pinned(device_runtime),
-      page(device_runtime.page_bytes()) {
+      page(device_runtime.page_bytes()),
+      growable(device_runtime.device().is_cpu()) {
   pools.push_back(std::make_unique<Pool>(0, "common", total));
   detail::add_capture_observer(this);
 }

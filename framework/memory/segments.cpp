@@ -75,7 +75,8 @@ bool CachingAllocator::Impl::grow_segment(Pool& pool, BlockPool::Growth growth,
 Block* CachingAllocator::Impl::reserve(Pool& pool, std::size_t bytes, std::uint64_t stream,
                                        bool for_capture) {
   const std::size_t size = block_size(bytes);
-  const std::size_t all = runtime.memory().total_bytes;
+  if (device_bytes == 0) device_bytes = runtime.memory().total_bytes;
+  const std::size_t all = device_bytes;
   const std::size_t room =
       whole_pages(std::max(size, size <= kSmallLimit ? all / kSmallShare : all), page);
   void* const address = runtime.reserve_addresses(room);

@@ -30,6 +30,17 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// Lets a device's allocator grow its segments, and puts back what it did.
+struct Growing {
+  explicit Growing(Device where)
+      : device(where), before(allocator(device).has_growable_segments()) {
+    allocator(device).set_growable_segments(true);
+  }
+  ~Growing() { allocator(device).set_growable_segments(before); }
+  Device device;
+  bool before;
+};
+
 // `buffers` live at once, of these sizes one capture after the other, into one pool.
 std::int64_t reserved_after(const std::vector<std::size_t>& sizes, int buffers, Device device) {
   const GraphPool pool = graph_pool_handle(device, "sizes");
@@ -55,6 +66,8 @@ std::int64_t reserved_after(const std::vector<std::size_t>& sizes, int buffers, 
 TEST_SUITE("memory/growable_segments") {
   TEST_CASE("G7: the order in which sizes are captured does not decide memory") {
     testing::for_each_device([](Device device) {
+      const Growing growing(device);
+      if (!allocator(device).has_growable_segments()) return;
       constexpr std::size_t kMB = 1'000'000;
       for (const int buffers : {1, 3, 10}) {
         CAPTURE(buffers);
@@ -134,6 +147,8 @@ TEST_SUITE("memory/growable_segments") {
 
   TEST_CASE("G11: a capture grows what its pool's warm-up on the same stream left") {
     testing::for_each_device([](Device device) {
+      const Growing growing(device);
+      if (!allocator(device).has_growable_segments()) return;
       const GraphPool pool = graph_pool_handle(device, "step");
       const StreamGuard guard(Stream::create(device));
       {
@@ -334,6 +349,7 @@ TEST_SUITE("memory/growable_segments") {
       FaultyRuntime memory_of(runtime(device), 256 * kMiB, true);
       if (memory_of.page_bytes() == 0) return;
       CachingAllocator memory(memory_of);
+      memory.set_growable_segments(true);
       const Stream stream = Stream::create(device);
       StreamState& state = stream.state();
       std::vector<Block*> blocks;

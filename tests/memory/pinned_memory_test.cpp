@@ -165,6 +165,7 @@ TEST_SUITE("memory/pinned_memory") {
     }
     const Ref<CaptureSession> session = CaptureSession::begin(capturing, {.pool = 1});
     CHECK(memory.empty_cache().pinned == 0);
+    CHECK(pinned.empty_cache() == 0);
     CHECK(fake.pinned_blocks() == 3);
     session->abandon();
     CHECK(memory.empty_cache().pinned == 1024);

@@ -154,7 +154,7 @@ const std::vector<Race>& races() {
          const PinnedBuffer pinned(kFirst, 64);
          const Tensor host = from_blob(pinned.data(), {4, 4}, {});
          host.fill_(1.0);
-         s.on(s.a, [&] { transfer_from_pinned(s.x, pinned.data()); });
+         s.on(s.a, [&] { transfer_from_pinned(s.x, pinned); });
          if (s.with_waits) s.a.synchronize();
          host.fill_(2.0);
          s.a.synchronize();

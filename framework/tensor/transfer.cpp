@@ -68,8 +68,10 @@ void transfer(const Tensor& to, const Tensor& from) {
   const bool crosses = to.device().is_host() != from.device().is_host();
   const Ref<PinnedMemory> pinned = captured_source(to, from);
   if (crosses) {
-    refuse_while_capturing(Device::cpu(), Forbidden::copy_across);
     if (!pinned) refuse_while_capturing(place, Forbidden::copy_across);
+    if (!pinned || is_current_stream_capturing(Device::cpu())) {
+      refuse_while_capturing(Device::cpu(), Forbidden::copy_across);
+    }
   } else if (to.device() != from.device()) {
     refuse_another_device("copy", to.device());
     refuse_another_device("copy", from.device());

@@ -123,6 +123,10 @@ void Tensor::set_data(const Tensor& data, Where where) const {
                 offset = impl.offset, numel = impl.numel, is_view = impl.is_view,
                 node = slot_of(*this) != nullptr ? slot_of(*this)->node : Ref<autograd::Node>()] {
           TensorImpl& old = *self.impl_;
+          if (old.storage != storage) {
+            old.storage->tensor_left();
+            storage->tensor_returned();
+          }
           old.storage = storage;
           old.shape = shape;
           old.strides = strides;
@@ -137,6 +141,10 @@ void Tensor::set_data(const Tensor& data, Where where) const {
   }
   detail::count(counters().rebinds);
   const TensorImpl& source = *data.impl();
+  if (impl.storage != source.storage) {
+    impl.storage->tensor_left();
+    source.storage->tensor_returned();
+  }
   impl.storage = source.storage;
   impl.shape = source.shape;
   impl.strides = source.strides;

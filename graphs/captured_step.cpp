@@ -13,6 +13,8 @@
 #include "framework/tensor/write_journal.h"
 #include "graphs/capture_scope.h"
 #include "graphs/replay_order.h"
+#include "graphs/side_trip.h"
+#include "graphs/written_inputs.h"
 #include "ops/elementwise.h"
 
 namespace capstan {
@@ -40,11 +42,6 @@ struct Entry {
   std::vector<LeafGrad> leaves;
 };
 
-bool same_memory(const Tensor& a, const Tensor& b) {
-  return a.is_same(b) || (a.storage() == b.storage() && a.offset() == b.offset() &&
-                          a.shape() == b.shape() && a.strides() == b.strides());
-}
-
 bool matches(const Entry& entry, std::span<const Tensor> inputs) {
   const auto same_kind = [](const Tensor& a, const Tensor& b) {
     return a.shape() == b.shape() && a.dtype() == b.dtype();
@@ -58,35 +55,6 @@ bool matches(const Entry& entry, std::span<const Tensor> inputs) {
                     same_kind) &&
          std::all_of(entry.leaves.begin(), entry.leaves.end(), same_start);
 }
-
-// Makes the side stream current, ordered after the caller's, and the other way round at the end.
-class SideTrip {
- public:
-  explicit SideTrip(Device device)
-      : caller_(current_stream(device)), side_(detail::capture_stream(device)) {
-    side_.wait_stream(caller_);
-    guard_.emplace(side_);
-  }
-  ~SideTrip() {
-    if (!guard_) return;
-    try {
-      end();
-    } catch (const std::exception&) {
-      // The exception that ends the trip says more.
-    }
-  }
-  void end() {
-    guard_.reset();
-    caller_.wait_stream(side_);
-  }
-  SideTrip(const SideTrip&) = delete;
-  SideTrip& operator=(const SideTrip&) = delete;
-
- private:
-  const Stream caller_;
-  const Stream side_;
-  std::optional<StreamGuard> guard_;
-};
 
 }  // namespace
 
@@ -110,7 +78,6 @@ struct CapturedStep::Impl {
   void record(std::span<const Tensor> inputs, const Where& where);
   void warm_up(const Entry& entry) const;
   void capture(Entry& entry, const Where& where) const;
-  void check_inputs_unwritten(const Entry& entry) const;
 
  public:
   const Device device;
@@ -182,23 +149,8 @@ void CapturedStep::Impl::capture(Entry& entry, const Where& where) const {
     }
   }
   scope.finish(where);
-  check_inputs_unwritten(entry);
-}
-
-void CapturedStep::Impl::check_inputs_unwritten(const Entry& entry) const {
-  for (const RecordedOp& operation : entry.graph.recording().operations) {
-    for (const Access& write : operation.writes) {
-      for (std::size_t i = 0; i < entry.inputs.size(); ++i) {
-        if (write.owner != entry.inputs[i].storage().get()) continue;
-        const CallSiteOverride site(operation.where);
-        throw CaptureError(
-            detail::concat(options.name, ": ", operation.name, " writes input ", i,
-                           ", but a step sees a copy of its inputs, so the caller's tensor would "
-                           "not change; write "
-                           "to a clone of it, or let the function refer to the tensor itself"));
-      }
-    }
-  }
+  refuse_written_inputs(options.name, entry.graph.recording(), entry.inputs,
+                        [](std::size_t i) { return "input " + std::to_string(i); });
 }
 
 void CapturedStep::Impl::record(std::span<const Tensor> inputs, const Where& where) {

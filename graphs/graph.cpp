@@ -15,7 +15,9 @@
 #include "framework/runtime/faults.h"
 #include "framework/runtime/forbidden.h"
 #include "framework/runtime/order_check.h"
+#include "framework/tensor/newborn_storages.h"
 #include "framework/tensor/write_journal.h"
+#include "graphs/foreign_storages.h"
 #include "graphs/replay_order.h"
 
 namespace capstan {
@@ -31,6 +33,9 @@ struct Captured {
   std::vector<Ref<ReplayPrologue>> prologues;
   std::vector<Ref<const RefCounted>> retained;
   std::vector<Storage*> written;  // among `retained`
+  ForeignStorages foreign;
+  bool may_be_freed = false;  // the foreign ones
+  Ref<RefCounted> newborns;   // until the first replay
   std::unique_ptr<NativeExec> exec;
   std::int64_t replays = 0;
 };
@@ -138,10 +143,11 @@ struct Graph::Impl {
 
   const Device device;
   const GraphOptions options;
-  Ref<CaptureSession> session;  // while capturing
-  GraphPool pool;               // while capturing
-  bool check_order = true;      // while capturing
-  bool refuse_empty = false;    // while capturing
+  Ref<CaptureSession> session;                           // while capturing
+  GraphPool pool;                                        // while capturing
+  bool check_order = true;                               // while capturing
+  bool refuse_empty = false;                             // while capturing
+  ForeignMemory foreign_memory = ForeignMemory::retain;  // while capturing
   std::optional<Captured> held;
   std::string last_failure;
 };
@@ -167,6 +173,7 @@ void Graph::capture_begin(CaptureOptions options, Where where) {
   impl_->pool = std::move(pool);
   impl_->check_order = options.check_order;
   impl_->refuse_empty = options.refuse_empty;
+  impl_->foreign_memory = options.foreign_memory;
   impl_->last_failure.clear();
 }
 
@@ -192,7 +199,15 @@ void Graph::capture_end(Where where) {
     captured.written = written_among(result.retained, result.recording);
     captured.recording = std::move(result.recording);
     captured.prologues = std::move(result.prologues);
+    captured.foreign = ForeignStorages(result.retained);
+    captured.may_be_freed = impl_->foreign_memory == ForeignMemory::check;
+    if (captured.may_be_freed) {
+      std::erase_if(result.retained, [](const Ref<const RefCounted>& object) {
+        return dynamic_cast<const Storage*>(object.get()) != nullptr;
+      });
+    }
     captured.retained = std::move(result.retained);
+    captured.newborns = std::move(result.newborns);
     captured.native = std::move(result.graph);
     if (captured.native->node_count() == 0) {
       const std::string text =
@@ -205,6 +220,12 @@ void Graph::capture_end(Where where) {
       detail::probe_capture(detail::CapturePoint::instantiate);
       captured.exec = captured.native->instantiate();
       captured.native = nullptr;
+    }
+    if (captured.newborns) {
+      static_cast<NewbornStorages&>(*captured.newborns)
+          .refuse_use(std::make_shared<const std::string>(detail::concat(
+              "graph \"", impl_->options.name,
+              "\" computes this tensor and was never replayed; call replay() first")));
     }
     impl_->held = std::move(captured);
   } catch (const std::exception& error) {
@@ -244,6 +265,7 @@ void Graph::replay(Where where) {
   if (!captured.exec) impl_->refuse("graph.replay", "call instantiate() first");
   refuse_while_capturing(impl_->device, Forbidden::graph_replay, impl_->options.name);
   raise_faults(impl_->device);
+  captured.foreign.check(impl_->options.name, captured.recording, captured.may_be_freed);
   const Stream stream = current_stream(impl_->device);
   {
     const auto turn = captured.order->take_turn(stream);
@@ -259,6 +281,9 @@ void Graph::replay(Where where) {
     captured.exec->launch(state);
     for (Storage* storage : captured.written) storage->bump_version();
     ++captured.replays;
+  }
+  if (captured.newborns) {
+    static_cast<NewbornStorages&>(*std::exchange(captured.newborns, nullptr)).allow_use();
   }
   detail::count(counters().replays);
   if (impl_->device.is_host()) raise_faults(impl_->device);

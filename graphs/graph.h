@@ -15,6 +15,12 @@ struct GraphOptions {
   bool keep_graph = false;     ///< keep the template: instantiate again, dump natively
 };
 
+/// What becomes of memory that a graph reads or writes and did not allocate itself.
+enum class ForeignMemory : std::uint8_t {
+  retain,  ///< the graph keeps it until `reset`: a replay reads it even if its tensors are gone
+  check    ///< the graph does not keep it: a replay after it was freed is an error
+};
+
 struct CaptureOptions {
   GraphPool pool{};  ///< shared with other captures; empty: a pool of its own
   CaptureErrorMode error_mode = CaptureErrorMode::global;
@@ -23,12 +29,16 @@ struct CaptureOptions {
   bool check_order = true;
   /// A capture without any operation fails, instead of a warning on stderr.
   bool refuse_empty = false;
+  ForeignMemory foreign_memory = ForeignMemory::retain;
 };
 
 /// A recorded sequence of device work. `capture_begin` and `capture_end` bracket the calls to
 /// record; nothing between them runs. `replay` runs all of it again on the same addresses: no
 /// dispatch, no allocation, no host work per operation. The graph keeps alive every storage that it
-/// reads or writes, and the memory of its pool, until `reset` or destruction.
+/// reads or writes (unless told otherwise), and the memory of its pool, until `reset` or
+/// destruction. A replay is refused once a tensor that the graph used has been given other memory
+/// by `set_data`, since it would go on with the old one. What the capture computes cannot be read
+/// before the first replay has computed it.
 ///
 ///     Graph graph(Device::gpu());
 ///     capture(graph, [&] { y.copy_(x * 2.0); });
@@ -60,7 +70,8 @@ class Graph {
   void instantiate(Where where = Where::current());
   /// Enqueues one run on the current stream of the device, the default one included, and returns;
   /// on the CPU itself it has run. Work reported bad by an earlier replay's kernels (a label out of
-  /// range) is raised here. @throws StateError, CaptureError while that stream captures.
+  /// range) is raised here. @throws StateError, also if memory that the graph uses was freed or a
+  /// tensor left it; CaptureError while that stream captures.
   void replay(Where where = Where::current());
   /// Gives everything back; waits for replays in flight.
   void reset();

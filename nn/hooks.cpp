@@ -1,22 +1,26 @@
 #include <algorithm>
 
 #include "autograd/grad_mode.h"
+#include "framework/core/counters.h"
 #include "nn/module.h"
 
 namespace capstan::nn {
 
 int Module::register_forward_pre_hook(ForwardPreHook hook) {
   pre_hooks_.emplace_back(next_hook_, std::move(hook));
+  capstan::detail::count(counters().module_changes);
   return next_hook_++;
 }
 
 int Module::register_forward_hook(ForwardHook hook) {
   forward_hooks_.emplace_back(next_hook_, std::move(hook));
+  capstan::detail::count(counters().module_changes);
   return next_hook_++;
 }
 
 int Module::register_backward_hook(BackwardHook hook) {
   backward_hooks_.emplace_back(next_hook_, std::move(hook));
+  capstan::detail::count(counters().module_changes);
   return next_hook_++;
 }
 
@@ -37,7 +41,7 @@ Tensor Module::call_with_hooks(const Tensor& x) {
   for (const auto& [id, hook] : std::vector(pre_hooks_)) {
     if (Tensor replaced = hook(*this, input); replaced.defined()) input = std::move(replaced);
   }
-  Tensor output = forward(input);
+  Tensor output = run_forward(input);
   for (const auto& [id, hook] : std::vector(forward_hooks_)) {
     if (Tensor replaced = hook(*this, input, output); replaced.defined()) {
       output = std::move(replaced);

@@ -7,6 +7,7 @@
 #include <typeinfo>
 
 #include "autograd/grad_mode.h"
+#include "framework/core/counters.h"
 #include "framework/runtime/forbidden.h"
 
 namespace capstan::nn {
@@ -48,6 +49,8 @@ void clear_gradient(const Tensor& tensor, bool set_to_none) {
 }  // namespace
 
 Module::Module(Module&& other) {
+  CAPSTAN_CHECK(!other.is_forward_replaced(), StateError, "module: ", other.describe_self(),
+                " cannot move, since its forward is replaced (by a graph); ungraph it first");
   for (const Child& child : other.children_) {
     CAPSTAN_CHECK(child.owner != nullptr, StateError, "module: ", other.describe_self(),
                   " cannot move, since its child \"", child.name,
@@ -69,7 +72,20 @@ Tensor Module::operator()(const Tensor& x, Where where) {
   const ModuleScope scope(name_);
   if (has_hooks()) [[unlikely]]
     return call_with_hooks(x);
-  return forward(x);
+  return run_forward(x);
+}
+
+void Module::replace_forward(std::function<Tensor(const Tensor&)> replacement) {
+  replacement_ =
+      replacement == nullptr
+          ? nullptr
+          : std::make_shared<const std::function<Tensor(const Tensor&)>>(std::move(replacement));
+}
+
+// Held meanwhile: it may be replaced from within.
+Tensor Module::run_replacement(const Tensor& x) {
+  const auto held = replacement_;
+  return (*held)(x);
 }
 
 std::string Module::describe_self() const {
@@ -99,6 +115,7 @@ Tensor Module::register_parameter(const std::string& name, const Tensor& tensor)
                 name, "\" undefined; leave it unregistered");
   tensor.set_requires_grad();
   parameters_.emplace_back(name, tensor);
+  capstan::detail::count(counters().module_changes);
   return tensor;
 }
 
@@ -107,6 +124,7 @@ Tensor Module::register_buffer(const std::string& name, const Tensor& tensor) {
   CAPSTAN_CHECK(tensor.defined(), ValueError, "register_buffer: ", describe_self(), " got \"", name,
                 "\" undefined; leave it unregistered");
   buffers_.emplace_back(name, tensor);
+  capstan::detail::count(counters().module_changes);
   return tensor;
 }
 
@@ -129,6 +147,7 @@ void Module::add_child(const std::string& name, Module* child, std::shared_ptr<M
   }
   children_.push_back({name, child, std::move(owner)});
   child->name_ = name;
+  capstan::detail::count(counters().module_changes);
 }
 
 void Module::collect(NamedTensors Module::*list, const std::string& path, Seen& seen,

@@ -40,7 +40,7 @@ class Module {
   Module& operator=(Module&&) = delete;
 
   [[nodiscard]] virtual Tensor forward(const Tensor& x) = 0;
-  /// Runs forward pre-hooks, `forward`, forward hooks.
+  /// Runs forward pre-hooks, `forward` (or what replaced it), forward hooks.
   Tensor operator()(const Tensor& x, Where where = Where::current());
 
   /// Own name: given by the parent, or by `set_name` for a root.
@@ -88,6 +88,11 @@ class Module {
   void remove_hook(int id);
   [[nodiscard]] bool has_hooks() const noexcept;
 
+  /// Calls run `replacement` in place of `forward`, with the hooks around it, until it is replaced
+  /// by an empty one; graphing a module does this. A module whose forward is replaced cannot move.
+  void replace_forward(std::function<Tensor(const Tensor& input)> replacement);
+  [[nodiscard]] bool is_forward_replaced() const noexcept { return replacement_ != nullptr; }
+
   /// Calls `visit` for this module and all below.
   void apply(const std::function<void(Module&)>& visit);
 
@@ -117,12 +122,19 @@ class Module {
   void add_child(const std::string& name, Module* child, std::shared_ptr<Module> owner);
   [[nodiscard]] std::string describe_self() const;
   [[nodiscard]] Tensor call_with_hooks(const Tensor& x);
+  [[nodiscard]] Tensor run_forward(const Tensor& x) {
+    if (replacement_ == nullptr) [[likely]]
+      return forward(x);
+    return run_replacement(x);
+  }
+  [[nodiscard]] Tensor run_replacement(const Tensor& x);
 
   std::string name_;
   bool training_ = true;
   NamedTensors parameters_;
   NamedTensors buffers_;
   std::vector<Child> children_;
+  std::shared_ptr<const std::function<Tensor(const Tensor&)>> replacement_;
   int next_hook_ = 1;
   std::vector<std::pair<int, ForwardPreHook>> pre_hooks_;
   std::vector<std::pair<int, ForwardHook>> forward_hooks_;

@@ -14,6 +14,8 @@ struct Counters {
   std::atomic<std::int64_t> replays{0};             ///< graph launches
   /// Tensors given other memory, frozen or unfrozen: steps recorded before must be recorded anew.
   std::atomic<std::int64_t> rebinds{0};
+  /// Parameters, buffers, children and hooks that modules were given.
+  std::atomic<std::int64_t> module_changes{0};
 };
 
 [[nodiscard]] inline Counters& counters() noexcept {

@@ -65,6 +65,7 @@ struct CaptureSession::State {
   std::vector<std::pair<const void*, Ref<ReplayPrologue>>> prologues;
   std::unordered_set<const RefCounted*> known;
   std::vector<Ref<const RefCounted>> retained;
+  Ref<RefCounted> newborns;
 
   std::size_t index_of(const StreamState& stream) const {
     const auto found = std::find_if(members.begin(), members.end(),
@@ -188,6 +189,7 @@ CaptureResult CaptureSession::finish() {
   result.recording = std::move(state_->recording);
   for (auto& [key, prologue] : state_->prologues) result.prologues.push_back(std::move(prologue));
   result.retained = std::move(state_->retained);
+  result.newborns = std::move(state_->newborns);
   state_->prologues.clear();
   return result;
 }
@@ -262,6 +264,12 @@ ReplayPrologue* CaptureSession::find_prologue(const void* key) const {
 void CaptureSession::add_prologue(const void* key, Ref<ReplayPrologue> prologue) {
   const std::lock_guard lock(state_->mutex);
   state_->prologues.emplace_back(key, std::move(prologue));
+}
+
+Ref<RefCounted> CaptureSession::newborns(Ref<RefCounted> (*make)()) {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->newborns) state_->newborns = make();
+  return state_->newborns;
 }
 
 void CaptureSession::retain(Ref<const RefCounted> object) {

@@ -28,6 +28,7 @@ struct CaptureResult {
   Recording recording;
   std::vector<Ref<ReplayPrologue>> prologues;
   std::vector<Ref<const RefCounted>> retained;  ///< foreign storages that the graph reads or writes
+  Ref<RefCounted> newborns;                     ///< see CaptureSession::newborns; may be null
 };
 
 struct CaptureRequest {
@@ -80,6 +81,9 @@ class CaptureSession : public RefCounted {
   void add_prologue(const void* key, Ref<ReplayPrologue> prologue);
   /// Keeps `object` until the graph dies.
   void retain(Ref<const RefCounted> object);
+
+  /// The list of what this capture made, kept for higher layers; `make` makes it at the first call.
+  [[nodiscard]] Ref<RefCounted> newborns(Ref<RefCounted> (*make)());
 
   /// A place in the recorded order: what `member` (a stream that takes part) had done at `count`.
   struct Position {

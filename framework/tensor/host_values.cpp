@@ -50,6 +50,7 @@ std::vector<std::byte> gather(const Tensor& x, const std::vector<std::byte>& fro
 
 std::vector<std::byte> detail::host_bytes(const Tensor& x, Forbidden call) {
   refuse_while_capturing(x.device(), call);
+  x.storage()->check_use(forbidden_table()[static_cast<std::size_t>(call)].operation);
   if (x.numel() == 0) return {};
   std::vector<std::byte> bytes = x.is_contiguous()
                                      ? fetch(x, x.numel(), call)

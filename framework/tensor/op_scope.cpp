@@ -48,10 +48,25 @@ const Tensor* place_of(std::span<const Tensor* const> reads,
   return on_host;
 }
 
+// What a capture records does not run now. What is written may be read after.
+void check_use(const char* name, std::span<const Tensor* const> reads,
+               std::span<const Tensor* const> writes) {
+  const Tensor* const place = place_of(reads, writes);
+  if (place == nullptr) return;
+  if (detail::current_stream_state(place->device()).session() != nullptr) return;
+  for (const Tensor* tensor : reads) {
+    if (tensor->defined()) tensor->storage()->check_use(name);
+  }
+  for (const Tensor* tensor : writes) {
+    if (tensor->defined()) tensor->storage()->allow_use();
+  }
+}
+
 }  // namespace
 
 void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
                        std::span<const Tensor* const> writes) {
+  if (detail::refused_storages.load(std::memory_order_relaxed) != 0) check_use(name, reads, writes);
   if (detail::active_captures() != 0 || WriteJournal::current() != nullptr) {
     detail::probe_capture(detail::CapturePoint::operation);
   }

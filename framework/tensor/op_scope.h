@@ -25,7 +25,8 @@ class [[nodiscard]] OpScope {
           std::span<const Tensor* const> writes) {
     if (detail::active_captures() != 0 || WriteJournal::current() != nullptr ||
         detail::memory_histories.load(std::memory_order_relaxed) != 0 ||
-        detail::checks_operations.load(std::memory_order_relaxed)) [[unlikely]] {
+        detail::checks_operations.load(std::memory_order_relaxed) ||
+        detail::refused_storages.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       announce(name, reads, writes);
     }
     for (const Tensor* tensor : writes) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 
 #include "framework/core/device.h"
 #include "framework/core/ref.h"
@@ -14,6 +16,26 @@ struct Block;
 class CaptureSession;
 class Stream;
 class StreamState;
+
+namespace detail {
+/// Number of storages that nobody may use now; a cheap test before looking closer.
+inline constinit std::atomic<std::int64_t> refused_storages{0};
+}  // namespace detail
+
+/// What is known of a storage to those that do not keep it alive. Thread-safe.
+class StorageWatch final : public RefCounted {
+ public:
+  [[nodiscard]] bool freed() const noexcept { return freed_.load(std::memory_order_acquire); }
+  /// How many tensors that named this memory have been given other memory since (set_data).
+  [[nodiscard]] std::int64_t times_left() const noexcept {
+    return left_.load(std::memory_order_acquire);
+  }
+
+ private:
+  friend class Storage;
+  std::atomic<bool> freed_{false};
+  std::atomic<std::int64_t> left_{0};
+};
 
 /// The memory behind one or more tensors: from the caching allocator, or the user's own.
 class Storage final : public RefCounted {
@@ -39,6 +61,22 @@ class Storage final : public RefCounted {
   void record_operation(StreamState& stream, CaptureSession& session) const;
   /// `operation` writes this memory; see CachingAllocator::name_allocation.
   void name_allocation(const char* operation) const;
+  /// The same object at every call; it outlives the storage.
+  [[nodiscard]] Ref<StorageWatch> watch() const;
+  /// A tensor that named this memory names another from now on, or names this one again.
+  void tensor_left() const;
+  void tensor_returned() const noexcept;
+
+  /// Until `allow_use`, operations and the host that would read this memory throw StateError with
+  /// `reason`, unless they are recorded by a capture; one that writes it allows its use again.
+  void refuse_use(std::shared_ptr<const std::string> reason);
+  void allow_use() noexcept;
+  /// @throws StateError  "OPERATION: REASON" while use is refused.
+  void check_use(const char* operation) const {
+    if (refused_.load(std::memory_order_acquire)) [[unlikely]]
+      throw_refused(operation);
+  }
+
   /// Grows with every storage made in the process.
   [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
 
@@ -52,12 +90,18 @@ class Storage final : public RefCounted {
   }
 
  private:
+  [[nodiscard]] StorageWatch& make_watch() const;
+  [[noreturn]] void throw_refused(const char* operation) const;
+
   const Device device_;
   void* data_ = nullptr;
   const std::size_t bytes_;
   Block* block_ = nullptr;
   const std::uint64_t serial_;
   std::atomic<std::int64_t> version_{0};
+  mutable std::atomic<StorageWatch*> watch_{nullptr};  // owned
+  std::atomic<bool> refused_{false};
+  Ref<RefCounted> newborns_;  // where a capture finds what it made
   std::function<void()> release_;
 };
 

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "autograd/node.h"
+#include "graphs/graphed_callable.h"
+#include "graphs/replay_order.h"
+
+// What lies behind GraphedCallable.
+namespace capstan::detail {
+
+/// What a call must bring at one place of its argument tree.
+struct ArgumentSpec {
+  std::string path;  // "argument", "argument [1]["mask"]"
+  Shape shape;
+  DType dtype = DType::float32;
+  bool requires_grad = false;
+};
+
+/// Forward and backward recorded once: the memory of one call in flight.
+class GraphedSlot : public std::enable_shared_from_this<GraphedSlot> {
+ public:
+  GraphedSlot(Device device, const std::string& name)
+      : forward(device, {.name = name + ".forward"}), name_(name) {}
+
+  /// Drops graphs and tensors; whoever still refers to this slot finds it dropped.
+  void drop();
+  [[nodiscard]] bool dropped() const noexcept { return dropped_; }
+  /// The memory of `value` as a tensor of its own, which `retire` makes unreadable.
+  [[nodiscard]] Tensor lend(const Tensor& value);
+  void retire_lent();
+
+  Graph forward;
+  std::unique_ptr<Graph> backward;  // null if there is nothing to differentiate
+  std::vector<Tensor> inputs;       // leaves
+  TensorTree outputs;               // with their history, which holds what backward needs
+  std::vector<Tensor> values;       // of the outputs, without history
+  std::vector<std::uint32_t> differentiable;  // positions among the outputs
+  std::vector<Tensor> grad_outputs;           // one for each of those
+  std::vector<Tensor> grad_inputs;            // one for each target; undefined where unused
+  std::uint64_t ticket = 0;                   // of the last forward
+  bool awaits_backward = false;
+
+ private:
+  const std::string name_;
+  bool dropped_ = false;
+  std::mutex mutex_;  // tensors may die on any thread
+  std::unordered_set<Storage*> lent_;
+};
+
+/// A parameter or buffer as it was when recorded.
+struct RecordedState {
+  std::string name;  // "parameter "fc1.weight""
+  Tensor tensor;
+  Ref<Storage> storage;
+  bool requires_grad = false;
+};
+
+/// The recordings of one callable in one mode.
+struct GraphedVariant {
+  std::vector<bool> mode;  // is_training of every module
+  std::vector<std::shared_ptr<GraphedSlot>> slots;
+  std::vector<std::size_t> input_targets;         // arguments that require a gradient
+  std::vector<Ref<autograd::LeafNode>> hidden;    // leaves that the callable refers to
+  std::vector<RecordedState> states;
+  std::size_t next = 0;  // slot
+};
+
+struct Graphed : std::enable_shared_from_this<Graphed> {
+  nn::Module* module = nullptr;
+  Graphable::Function function;
+  TensorTree sample;  // structure alone counts
+  std::vector<ArgumentSpec> arguments;
+  std::string name;
+  Device device;
+  GraphedOptions options;  // pool is set
+  std::shared_ptr<ReplayOrder> order;
+  std::vector<GraphedVariant> variants;
+  GraphedStats stats;
+  std::int64_t rebinds = 0;  // the process's counts when `states` were last compared
+  std::int64_t module_changes = 0;
+  std::uint64_t tickets = 0;
+  bool was_reset = false;
+
+  TensorTree call(const TensorTree& tree, const Where& where);
+  void reset();
+  /// The eager call.
+  [[nodiscard]] TensorTree run(const TensorTree& tree) const;
+  [[nodiscard]] std::vector<bool> mode() const;
+  [[nodiscard]] std::vector<RecordedState> states() const;
+
+ private:
+  [[nodiscard]] std::vector<Tensor> checked_arguments(const TensorTree& tree) const;
+  GraphedVariant* find_variant(const Where& where);
+  [[nodiscard]] std::string changed_state(const GraphedVariant& variant) const;
+  GraphedSlot& take_slot(GraphedVariant& variant, bool for_backward);
+  void load(GraphedSlot& slot, std::span<const Tensor> given);
+};
+
+/// Records all of them in the mode that they are in now, forwards in this order and backwards in
+/// the reverse one, from the values of `samples`. All or nothing.
+[[nodiscard]] std::vector<GraphedVariant> record_graphed(
+    std::span<const std::shared_ptr<Graphed>> callables, std::span<const std::vector<Tensor>> samples,
+    const Where& where);
+
+/// The node of a call: its backward replays that of `slot`.
+class GraphedNode final : public autograd::Node {
+ public:
+  GraphedNode(std::shared_ptr<Graphed> graphed, std::shared_ptr<GraphedSlot> slot,
+              std::vector<autograd::Edge> edges);
+  ~GraphedNode() override;
+  [[nodiscard]] std::span<autograd::Edge> edges() noexcept override { return edges_; }
+  void backward(autograd::BackwardContext& context) override;
+  void release_saved() override;
+
+ private:
+  const std::shared_ptr<Graphed> graphed_;
+  const std::shared_ptr<GraphedSlot> slot_;
+  const std::uint64_t ticket_;
+  std::vector<autograd::Edge> edges_;
+};
+
+}  // namespace capstan::detail

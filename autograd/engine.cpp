@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "autograd/arithmetic.h"
+#include "autograd/engine_edges.h"
 #include "autograd/node.h"
 #include "autograd/pass_arena.h"
 #include "autograd/side_streams.h"
@@ -324,7 +325,36 @@ std::vector<Root> roots_of(const char* operation, const std::vector<Tensor>& out
   return roots;
 }
 
+/// `title` says which target it is in a message.
+template <typename Title>
+std::vector<Tensor> grad_of(const char* operation, const std::vector<Tensor>& outputs,
+                            std::vector<Edge> targets, const std::vector<Tensor>& grad_outputs,
+                            GradOptions options, const Title& title) {
+  const auto check_used = [&](bool used, std::size_t i) {
+    CAPSTAN_CHECK(used || options.allow_unused, GradError, operation, ": ", title(i),
+                  ", has no influence on the outputs; allow_unused = true gives an undefined "
+                  "tensor there");
+  };
+  Pass pass(operation, options.retain_graph, options.create_graph);
+  std::vector<Root> roots = roots_of(operation, outputs, grad_outputs);
+  if (const auto unreached = pass.restrict_to(roots, std::move(targets))) {
+    check_used(false, *unreached);
+  }
+  pass.run(std::move(roots));
+  std::vector<Tensor> gradients = pass.take_results();
+  for (std::size_t i = 0; i < gradients.size(); ++i) check_used(gradients[i].defined(), i);
+  return gradients;
+}
+
 }  // namespace
+
+std::vector<Tensor> grad_edges(const std::vector<Tensor>& outputs, const std::vector<Edge>& targets,
+                               const std::vector<Tensor>& grad_outputs, GradOptions options) {
+  return grad_of("grad_edges", outputs, targets, grad_outputs, options, [&](std::size_t i) {
+    return capstan::detail::concat("target ", i, " of ", targets.size());
+  });
+}
+
 }  // namespace autograd
 
 void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gradients,
@@ -345,21 +375,10 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                   "grad: input ", i, " does not require a gradient");
     targets.push_back(autograd::edge_of(inputs[i]));
   }
-  const auto check_used = [&](bool used, std::size_t i) {
-    CAPSTAN_CHECK(used || options.allow_unused, GradError, "grad: input ", i, ", ",
-                  describe(inputs[i]),
-                  ", has no influence on the outputs; allow_unused = true gives an undefined "
-                  "tensor there");
-  };
-  autograd::Pass pass("grad", options.retain_graph, options.create_graph);
-  std::vector<autograd::Root> roots = autograd::roots_of("grad", outputs, grad_outputs);
-  if (const auto unreached = pass.restrict_to(roots, std::move(targets))) {
-    check_used(false, *unreached);
-  }
-  pass.run(std::move(roots));
-  std::vector<Tensor> gradients = pass.take_results();
-  for (std::size_t i = 0; i < inputs.size(); ++i) check_used(gradients[i].defined(), i);
-  return gradients;
+  return autograd::grad_of("grad", outputs, std::move(targets), grad_outputs, options,
+                           [&](std::size_t i) {
+                             return capstan::detail::concat("input ", i, ", ", describe(inputs[i]));
+                           });
 }
 
 }  // namespace capstan

@@ -19,12 +19,13 @@ std::uint64_t next_leaf() noexcept {
   return next_number(counter);
 }
 
-std::uint64_t next_operation(std::uint64_t first) noexcept {
-  static constinit std::atomic<std::uint64_t> counter{0};
-  return first + next_number(counter);
-}
+constinit std::atomic<std::uint64_t> operations{0};
 
 }  // namespace
+
+std::uint64_t Node::next_sequence() noexcept {
+  return kFirstOperation + operations.load(std::memory_order_relaxed);
+}
 
 bool BackwardContext::needs(std::size_t index) const {
   return needed_ != nullptr ? needed_[index] != 0 : static_cast<bool>(node_.edges()[index].node);
@@ -35,7 +36,7 @@ Node::Node(const char* function, Device place, std::uint32_t count)
       where(capstan::detail::call_context.where),
       device(place),
       outputs(count),
-      sequence(next_operation(kFirstOperation)),
+      sequence(kFirstOperation + next_number(operations)),
       stream(&capstan::detail::current_stream_state(place)),
       more_outputs_(count > 1 ? std::make_unique<OutputMeta[]>(count - 1) : nullptr) {}
 

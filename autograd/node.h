@@ -72,6 +72,8 @@ class Node : public RefCounted {
     return number == 0 ? first_output_ : more_outputs_[number - 1];
   }
   void describe_output(std::uint32_t number, const Tensor& tensor);
+  /// Operations that this thread records from here on have this number or a higher one.
+  [[nodiscard]] static std::uint64_t next_sequence() noexcept;
   /// True for a LeafNode.
   [[nodiscard]] bool is_leaf() const noexcept { return sequence < kFirstOperation; }
 

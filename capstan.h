@@ -30,6 +30,7 @@
 #include "graphs/capture_scope.h"
 #include "graphs/captured_step.h"
 #include "graphs/graph.h"
+#include "graphs/graphed_callable.h"
 #include "nn/activations.h"
 #include "nn/container.h"
 #include "nn/init.h"

@@ -311,6 +311,10 @@ const Recording& Graph::recording(Where where) const {
   return impl_->captured("graph.recording").recording;
 }
 
+const std::vector<Ref<const RefCounted>>& detail::retained_by(const Graph& graph) {
+  return graph.impl_->captured("graph.retained").retained;
+}
+
 std::int64_t Graph::replay_count() const noexcept { return impl_->held ? impl_->held->replays : 0; }
 
 }  // namespace capstan

@@ -32,6 +32,14 @@ struct CaptureOptions {
   ForeignMemory foreign_memory = ForeignMemory::retain;
 };
 
+class Graph;
+
+namespace detail {
+/// What was there before the capture, and `graph` keeps alive: storages and other objects.
+/// @throws StateError  without a successful capture.
+[[nodiscard]] const std::vector<Ref<const RefCounted>>& retained_by(const Graph& graph);
+}  // namespace detail
+
 /// A recorded sequence of device work. `capture_begin` and `capture_end` bracket the calls to
 /// record; nothing between them runs. `replay` runs all of it again on the same addresses: no
 /// dispatch, no allocation, no host work per operation. The graph keeps alive every storage that it
@@ -94,6 +102,8 @@ class Graph {
   [[nodiscard]] std::string to_dot(Where where = Where::current()) const;
 
  private:
+  friend const std::vector<Ref<const RefCounted>>& detail::retained_by(const Graph& graph);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -25,6 +25,13 @@ struct ArgumentSpec {
   bool requires_grad = false;
 };
 
+/// Memory as the last forward found it, for a backward that reads it again.
+struct SavedVersion {
+  Ref<const Storage> storage;
+  std::string name;
+  std::int64_t version = 0;
+};
+
 /// Forward and backward recorded once: the memory of one call in flight.
 class GraphedSlot : public std::enable_shared_from_this<GraphedSlot> {
  public:
@@ -47,6 +54,7 @@ class GraphedSlot : public std::enable_shared_from_this<GraphedSlot> {
   std::vector<Tensor> grad_outputs;           // one for each of those
   std::vector<Tensor> grad_inputs;            // one for each target; undefined where unused
   std::uint64_t ticket = 0;                   // of the last forward
+  std::vector<SavedVersion> saved;            // what backward reads and others may write
   bool awaits_backward = false;
 
  private:
@@ -85,13 +93,18 @@ struct Graphed : std::enable_shared_from_this<Graphed> {
   std::shared_ptr<ReplayOrder> order;
   std::vector<GraphedVariant> variants;
   GraphedStats stats;
-  std::int64_t rebinds = 0;  // the process's counts when `states` were last compared
-  std::int64_t module_changes = 0;
+  std::optional<std::size_t> current;  // variant for the module as it is
+  std::int64_t rebinds = -1;           // the process's counts when that was found out
+  std::int64_t module_changes = -1;
   std::uint64_t tickets = 0;
   bool was_reset = false;
 
   TensorTree call(const TensorTree& tree, const Where& where);
   void reset();
+  /// The slot of the next call.
+  [[nodiscard]] GraphedSlot& next_slot(GraphedVariant& variant) const;
+  /// The recording used last, or the first. @throws StateError  if there is none.
+  [[nodiscard]] GraphedVariant& recorded();
   /// The eager call.
   [[nodiscard]] TensorTree run(const TensorTree& tree) const;
   [[nodiscard]] std::vector<bool> mode() const;
@@ -99,9 +112,9 @@ struct Graphed : std::enable_shared_from_this<Graphed> {
 
  private:
   [[nodiscard]] std::vector<Tensor> checked_arguments(const TensorTree& tree) const;
-  GraphedVariant* find_variant(const Where& where);
+  GraphedVariant* find_variant();
+  GraphedVariant& record(std::span<const Tensor> given, const Where& where);
   [[nodiscard]] std::string changed_state(const GraphedVariant& variant) const;
-  GraphedSlot& take_slot(GraphedVariant& variant, bool for_backward);
   void load(GraphedSlot& slot, std::span<const Tensor> given);
 };
 

@@ -83,11 +83,12 @@ std::string Graphed::changed_state(const GraphedVariant& variant) const {
   return {};
 }
 
-// The recording for this call, or null: run eagerly.
-GraphedVariant* Graphed::find_variant(const Where& where) {
+// The recording for this call, or null.
+GraphedVariant* Graphed::find_variant() {
   const std::int64_t rebinds_now = counters().rebinds.load(std::memory_order_relaxed);
   const std::int64_t changes_now = counters().module_changes.load(std::memory_order_relaxed);
-  if (module != nullptr && (rebinds != rebinds_now || module_changes != changes_now)) {
+  const bool unchanged = rebinds == rebinds_now && module_changes == changes_now;
+  if (!unchanged && module != nullptr && !variants.empty()) {
     for (const auto& [path, part] : module->named_modules()) {
       CAPSTAN_CHECK(path.empty() || !part->has_hooks(), StateError, name,
                     ": a hook was registered on \"", path,
@@ -101,35 +102,47 @@ GraphedVariant* Graphed::find_variant(const Where& where) {
                     "OnChange::regraph");
       variants.clear();
     }
+  }
+  if (!unchanged) {
+    const std::vector<bool> wanted = mode();
+    const auto found = std::find_if(variants.begin(), variants.end(), [&](const auto& variant) {
+      return variant.mode == wanted;
+    });
+    current.reset();
+    if (found != variants.end()) current = static_cast<std::size_t>(found - variants.begin());
     rebinds = rebinds_now;
     module_changes = changes_now;
   }
-  const std::vector<bool> wanted = mode();
-  for (GraphedVariant& variant : variants) {
-    if (variant.mode == wanted) return &variant;
-  }
-  if (!variants.empty() && !options.graph_each_mode) return nullptr;
-  (void)where;
-  return nullptr;
+  return current ? &variants[*current] : nullptr;
 }
 
-GraphedSlot& Graphed::take_slot(GraphedVariant& variant, bool for_backward) {
+GraphedVariant& Graphed::recorded() {
+  CAPSTAN_CHECK(!variants.empty(), StateError, name, ": ",
+                was_reset ? "it was reset" : "recording it again failed",
+                ", so there is no graph; graph it again");
+  return variants[current.value_or(0)];
+}
+
+GraphedVariant& Graphed::record(std::span<const Tensor> given, const Where& where) {
+  const std::shared_ptr<Graphed> self[] = {shared_from_this()};
+  const std::vector<Tensor> samples[] = {{given.begin(), given.end()}};
+  std::vector<GraphedVariant> recorded = record_graphed(self, samples, where);
+  variants.push_back(std::move(recorded.front()));
+  current = variants.size() - 1;
+  ++stats.captures;
+  return variants.back();
+}
+
+// One whose backward is not awaited; else the oldest, and that backward will say so.
+GraphedSlot& Graphed::next_slot(GraphedVariant& variant) const {
   const auto& slots = variant.slots;
-  std::size_t chosen = variant.next;
+  GraphedSlot* oldest = slots.front().get();
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const std::size_t candidate = (variant.next + i) % slots.size();
-    if (slots[candidate]->awaits_backward) continue;
-    chosen = candidate;
-    break;
+    GraphedSlot& candidate = *slots[(variant.next + i) % slots.size()];
+    if (!candidate.awaits_backward) return candidate;
+    if (candidate.ticket < oldest->ticket) oldest = &candidate;
   }
-  // All in use: the oldest, whose backward will say so.
-  if (slots[chosen]->awaits_backward) {
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      if (slots[i]->ticket < slots[chosen]->ticket) chosen = i;
-    }
-  }
-  if (for_backward) variant.next = (chosen + 1) % slots.size();
-  return *slots[chosen];
+  return *oldest;
 }
 
 void Graphed::load(GraphedSlot& slot, std::span<const Tensor> given) {
@@ -154,32 +167,27 @@ TensorTree Graphed::call(const TensorTree& tree, const Where& where) {
   const CallSite site(where);
   CAPSTAN_CHECK(!was_reset, StateError, name, ": it was reset; graph it again");
   const std::vector<Tensor> given = checked_arguments(tree);
-  GraphedVariant* variant = find_variant(where);
+  GraphedVariant* variant = find_variant();
   if (variant == nullptr) {
     if (!variants.empty() && !options.graph_each_mode) {
       ++stats.eager_calls;
       return run(tree);
     }
-    const std::shared_ptr<Graphed> self[] = {shared_from_this()};
-    const std::vector<Tensor> samples[] = {given};
-    std::vector<GraphedVariant> recorded = record_graphed(self, samples, where);
-    variants.push_back(std::move(recorded.front()));
-    ++stats.captures;
-    variant = &variants.back();
+    variant = &record(given, where);
   }
 
-  const bool wants_grad =
-      grad_enabled() && !variant->slots.front()->differentiable.empty();
-  GraphedSlot& slot = take_slot(*variant, wants_grad);
+  const bool wants_grad = grad_enabled() && !variant->slots.front()->differentiable.empty();
+  GraphedSlot& slot = next_slot(*variant);
+  // From here on the memory of the call before is no longer whole.
+  slot.ticket = ++tickets;
+  slot.awaits_backward = false;
   {
     const auto turn = order->take_turn(current_stream(device));
     load(slot, given);
   }
-  slot.retire_lent();
-  slot.ticket = ++tickets;
-  slot.awaits_backward = false;
   slot.forward.replay(where);
   ++stats.replays;
+  slot.retire_lent();
 
   std::vector<Tensor> results;
   results.reserve(slot.values.size());
@@ -187,6 +195,8 @@ TensorTree Graphed::call(const TensorTree& tree, const Where& where) {
     results.push_back(options.static_results ? slot.lend(value) : ops::clone(value));
   }
   if (wants_grad) {
+    ++variant->next;
+    for (SavedVersion& saved : slot.saved) saved.version = saved.storage->version();
     std::vector<autograd::Edge> edges;
     edges.reserve(variant->input_targets.size() + variant->hidden.size());
     for (const std::size_t i : variant->input_targets) {
@@ -204,11 +214,13 @@ TensorTree Graphed::call(const TensorTree& tree, const Where& where) {
 
 void Graphed::reset() {
   if (std::exchange(was_reset, true)) return;
-  if (module != nullptr) module->replace_forward(nullptr);
+  const auto self = shared_from_this();  // the module may hold the last reference
+  if (nn::Module* const graphed = std::exchange(module, nullptr)) graphed->replace_forward(nullptr);
   for (GraphedVariant& variant : variants) {
     for (const auto& slot : variant.slots) slot->drop();
   }
   variants.clear();
+  current.reset();
   order.reset();
   options.pool = GraphPool();
 }

@@ -22,7 +22,7 @@ enum class OnChange : std::uint8_t {
 };
 
 struct GraphedOptions {
-  std::string name;  ///< for messages and reports; empty: the module's name, or "callable"
+  std::string name{};  ///< for messages and reports; empty: the module's name, or "callable"
   /// Trial runs of forward and backward before the recording. They leave no trace in parameters,
   /// buffers, gradients or generators. 0 is allowed.
   int warmup = 3;

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "autograd/engine_edges.h"
 #include "autograd/grad_mode.h"
@@ -45,7 +45,7 @@ class Recorder {
 
   void warm_up() {
     GraphedSlot& slot = *variant_.slots.front();
-    const std::uint64_t first = autograd::next_sequence();
+    const std::uint64_t first = autograd::Node::next_sequence();
     const TensorTree outputs = run(slot);
     const std::vector<Tensor> results = differentiable(outputs.flatten());
     if (results.empty()) return;
@@ -58,7 +58,7 @@ class Recorder {
 
   void capture_forward(GraphedSlot& slot, const Where& where) {
     CaptureScope scope(slot.forward, capture_options(), where);
-    const std::uint64_t first = autograd::next_sequence();
+    const std::uint64_t first = autograd::Node::next_sequence();
     slot.outputs = run(slot);
     check_states();
     scope.finish(where);
@@ -97,6 +97,7 @@ class Recorder {
                                             {.retain_graph = true, .allow_unused = true});
     scope.finish(where);
     check_used(slot.grad_inputs, variant_.hidden);
+    note_saved(slot);
   }
 
   [[nodiscard]] GraphedVariant& variant() noexcept { return variant_; }
@@ -160,6 +161,38 @@ class Recorder {
       });
       if (!used) refuse(state.name);
     }
+  }
+
+  // What lies outside of the recordings and is read by the backward: users may write it in between.
+  void note_saved(GraphedSlot& slot) const {
+    std::unordered_map<const RefCounted*, const Access*> reads;
+    for (const RecordedOp& operation : slot.backward->recording().operations) {
+      for (const Access& access : operation.reads) reads.try_emplace(access.owner, &access);
+    }
+    for (const Tensor& own : slot.grad_outputs) reads.erase(own.storage().get());
+    for (const Ref<const RefCounted>& object : retained_by(*slot.backward)) {
+      const auto* storage = dynamic_cast<const Storage*>(object.get());
+      const auto read = reads.find(object.get());
+      if (storage == nullptr || read == reads.end()) continue;
+      std::string name = name_of_outside(slot, storage);
+      if (name.empty() && storage->pool() != graphed_.options.pool.id()) {
+        name = concat(read->second->dtype, read->second->shape, " that it refers to");
+      }
+      if (!name.empty()) slot.saved.push_back({Ref<const Storage>(storage), std::move(name)});
+    }
+  }
+
+  [[nodiscard]] std::string name_of_outside(const GraphedSlot& slot,
+                                            const Storage* storage) const {
+    for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
+      if (slot.inputs[i].storage().get() == storage) {
+        return "the graph's own " + graphed_.arguments[i].path;
+      }
+    }
+    for (const RecordedState& state : variant_.states) {
+      if (state.storage.get() == storage) return state.name;
+    }
+    return {};
   }
 
   // A replay would go on with the memory of before.

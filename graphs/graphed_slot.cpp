@@ -18,6 +18,7 @@ void GraphedSlot::drop() {
   values.clear();
   grad_outputs.clear();
   grad_inputs.clear();
+  saved.clear();
 }
 
 Tensor GraphedSlot::lend(const Tensor& value) {
@@ -84,14 +85,20 @@ void GraphedNode::backward(autograd::BackwardContext& context) {
                 graphed_->options.slots,
                 " forwards may wait for their backward: make the callable with more slots");
 
-  const auto turn = graphed_->order->take_turn(current_stream(graphed_->device));
-  for (std::size_t i = 0; i < slot_->grad_outputs.size(); ++i) {
-    const Tensor& place = slot_->grad_outputs[i];
-    const Tensor& grad = context.grad(i);
-    if (!grad.defined()) {
-      ops::fill(place, 0.0);
-    } else if (grad.storage() != place.storage()) {
-      ops::copy(place, grad);
+  for (const SavedVersion& saved : slot_->saved) {
+    CAPSTAN_CHECK(saved.storage->version() == saved.version, GradError, "backward of ", callable,
+                  ": ", saved.name, " was modified in place after the forward, and backward ",
+                  "needs it as it was; call backward before that, or write a copy");
+  }
+  {
+    const auto turn = graphed_->order->take_turn(current_stream(graphed_->device));
+    for (std::size_t i = 0; i < slot_->grad_outputs.size(); ++i) {
+      const Tensor& grad = context.grad(i);
+      if (grad.defined()) {
+        ops::copy(slot_->grad_outputs[i], grad);
+      } else {
+        ops::fill(slot_->grad_outputs[i], 0.0);
+      }
     }
   }
   slot_->backward->replay();

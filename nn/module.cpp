@@ -208,6 +208,7 @@ std::int64_t Module::parameter_count() const {
 }
 
 void Module::train(bool training) {
+  if (training_ != training) capstan::detail::count(counters().module_changes);
   training_ = training;
   for (const Child& child : children_) child.module->train(training);
 }

@@ -92,6 +92,11 @@ class Module {
   /// by an empty one; graphing a module does this. A module whose forward is replaced cannot move.
   void replace_forward(std::function<Tensor(const Tensor& input)> replacement);
   [[nodiscard]] bool is_forward_replaced() const noexcept { return replacement_ != nullptr; }
+  /// What runs in place of `forward`, or null.
+  [[nodiscard]] std::shared_ptr<const std::function<Tensor(const Tensor&)>> forward_replacement()
+      const noexcept {
+    return replacement_;
+  }
 
   /// Calls `visit` for this module and all below.
   void apply(const std::function<void(Module&)>& visit);

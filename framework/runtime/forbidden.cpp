@@ -74,6 +74,9 @@ constexpr std::array kTable = {
     ForbiddenCall{captured_step, "captured step",
                   "a captured step inside a capture is not supported",
                   "call it after the capture, or capture its function itself", false},
+    ForbiddenCall{make_graphed_callables, "make_graphed_callables",
+                  "a capture inside a capture is not supported",
+                  "graph the callables before the capture", false},
 };
 
 constexpr bool in_order() {
@@ -82,7 +85,7 @@ constexpr bool in_order() {
   }
   return true;
 }
-static_assert(in_order() && kTable.size() == static_cast<std::size_t>(captured_step) + 1,
+static_assert(in_order() && kTable.size() == static_cast<std::size_t>(make_graphed_callables) + 1,
               "each enumerator needs its row, in the same order");
 
 const char* word_for(CaptureErrorMode mode) noexcept {

@@ -44,6 +44,7 @@ enum class Forbidden : std::uint8_t {
   capture,
   graph_replay,
   captured_step,
+  make_graphed_callables,
 };
 
 struct ForbiddenCall {

@@ -126,6 +126,13 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
        both("a captured step inside a capture is not supported",
             "call it after the capture, or capture its function itself"),
        [this](Where at) { step(at); }},
+      {Forbidden::make_graphed_callables, "make_graphed_callables \"inner\"",
+       both("a capture inside a capture is not supported",
+            "graph the callables before the capture"),
+       [this](Where at) {
+         (void)make_graphed_callables([](const Tensor& a) { return a.clone(); }, x,
+                                      {.name = "inner"}, at);
+       }},
   };
   if (!device.is_host()) {
     const std::string why =

@@ -10,6 +10,7 @@
 #include "framework/runtime/forbidden.h"
 #include "graphs/captured_step.h"
 #include "graphs/graph.h"
+#include "graphs/graphed_callable.h"
 #include "nn/linear.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/sgd.h"

@@ -4,7 +4,7 @@ if ! command -v nvcc >/dev/null && [[ -x /usr/local/cuda/bin/nvcc ]]; then
   export PATH="$PATH:/usr/local/cuda/bin"
 fi
 
-build_packages=(g++ meson ninja-build pkg-config libeigen3-dev doctest-dev zlib1g-dev)
+build_packages=(g++ meson ninja-build pkg-config libeigen3-dev doctest-dev librapidcheck-dev zlib1g-dev)
 
 # install_missing PACKAGE...: leaves a machine that has them all, or that is no Debian, alone.
 install_missing() {

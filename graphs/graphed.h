@@ -46,10 +46,10 @@ class GraphedSlot : public std::enable_shared_from_this<GraphedSlot> {
   void retire_lent();
 
   Graph forward;
-  std::unique_ptr<Graph> backward;  // null if there is nothing to differentiate
-  std::vector<Tensor> inputs;       // leaves
-  TensorTree outputs;               // with their history, which holds what backward needs
-  std::vector<Tensor> values;       // of the outputs, without history
+  std::unique_ptr<Graph> backward;            // null if there is nothing to differentiate
+  std::vector<Tensor> inputs;                 // leaves
+  TensorTree outputs;                         // with their history, which holds what backward needs
+  std::vector<Tensor> values;                 // of the outputs, without history
   std::vector<std::uint32_t> differentiable;  // positions among the outputs
   std::vector<Tensor> grad_outputs;           // one for each of those
   std::vector<Tensor> grad_inputs;            // one for each target; undefined where unused
@@ -76,8 +76,8 @@ struct RecordedState {
 struct GraphedVariant {
   std::vector<bool> mode;  // is_training of every module
   std::vector<std::shared_ptr<GraphedSlot>> slots;
-  std::vector<std::size_t> input_targets;         // arguments that require a gradient
-  std::vector<Ref<autograd::LeafNode>> hidden;    // leaves that the callable refers to
+  std::vector<std::size_t> input_targets;       // arguments that require a gradient
+  std::vector<Ref<autograd::LeafNode>> hidden;  // leaves that the callable refers to
   std::vector<RecordedState> states;
   std::size_t next = 0;  // slot
 };
@@ -121,8 +121,8 @@ struct Graphed : std::enable_shared_from_this<Graphed> {
 /// Records all of them in the mode that they are in now, forwards in this order and backwards in
 /// the reverse one, from the values of `samples`. All or nothing.
 [[nodiscard]] std::vector<GraphedVariant> record_graphed(
-    std::span<const std::shared_ptr<Graphed>> callables, std::span<const std::vector<Tensor>> samples,
-    const Where& where);
+    std::span<const std::shared_ptr<Graphed>> callables,
+    std::span<const std::vector<Tensor>> samples, const Where& where);
 
 /// The node of a call: its backward replays that of `slot`.
 class GraphedNode final : public autograd::Node {

@@ -27,8 +27,8 @@ std::vector<RecordedState> Graphed::states() const {
   if (module == nullptr) return found;
   const auto add = [&](const char* kind, const nn::NamedTensors& tensors) {
     for (const auto& [path, tensor] : tensors) {
-      found.push_back({concat(kind, " \"", path, '"'), tensor, tensor.storage(),
-                       tensor.requires_grad()});
+      found.push_back(
+          {concat(kind, " \"", path, '"'), tensor, tensor.storage(), tensor.requires_grad()});
     }
   };
   add("parameter", module->named_parameters());
@@ -38,8 +38,8 @@ std::vector<RecordedState> Graphed::states() const {
 
 std::vector<Tensor> Graphed::checked_arguments(const TensorTree& tree) const {
   const std::string difference = sample.structural_difference(tree);
-  CAPSTAN_CHECK(difference.empty(), ValueError, name, ": argument", difference.starts_with('[') ? " " : ": ",
-                difference, ", as when it was graphed");
+  CAPSTAN_CHECK(difference.empty(), ValueError, name, ": argument",
+                difference.starts_with('[') ? " " : ": ", difference, ", as when it was graphed");
   std::vector<Tensor> given = tree.flatten();
   for (std::size_t i = 0; i < given.size(); ++i) {
     const ArgumentSpec& want = arguments[i];
@@ -50,13 +50,13 @@ std::vector<Tensor> Graphed::checked_arguments(const TensorTree& tree) const {
                   want.dtype, want.shape, ", got ", describe(got));
     CAPSTAN_CHECK(got.device() == device, DeviceError, name, ": ", want.path, " was graphed on ",
                   device, ", got ", describe(got));
-    CAPSTAN_CHECK(!grad_enabled() || got.requires_grad() == want.requires_grad, GradError, name,
-                  ": ", want.path, " was graphed with requires_grad = ",
-                  want.requires_grad ? "true" : "false", ", got ",
-                  got.requires_grad() ? "true" : "false",
-                  want.requires_grad ? "; graph it with a sample that requires none"
-                                     : "; its gradient would be lost: detach() it, or graph it with "
-                                       "a sample that requires one");
+    CAPSTAN_CHECK(
+        !grad_enabled() || got.requires_grad() == want.requires_grad, GradError, name, ": ",
+        want.path, " was graphed with requires_grad = ", want.requires_grad ? "true" : "false",
+        ", got ", got.requires_grad() ? "true" : "false",
+        want.requires_grad ? "; graph it with a sample that requires none"
+                           : "; its gradient would be lost: detach() it, or graph it with "
+                             "a sample that requires one");
   }
   return given;
 }
@@ -64,9 +64,8 @@ std::vector<Tensor> Graphed::checked_arguments(const TensorTree& tree) const {
 std::string Graphed::changed_state(const GraphedVariant& variant) const {
   const std::vector<RecordedState> now = states();
   for (const RecordedState& old : variant.states) {
-    const auto found = std::find_if(now.begin(), now.end(), [&](const RecordedState& state) {
-      return state.name == old.name;
-    });
+    const auto found = std::find_if(
+        now.begin(), now.end(), [&](const RecordedState& state) { return state.name == old.name; });
     if (found == now.end()) return old.name + " was removed";
     if (!found->tensor.is_same(old.tensor)) return old.name + " is another tensor";
     if (found->storage != old.storage) return old.name + " was given other memory (set_data)";
@@ -75,9 +74,9 @@ std::string Graphed::changed_state(const GraphedVariant& variant) const {
     }
   }
   for (const RecordedState& state : now) {
-    const bool known = std::any_of(
-        variant.states.begin(), variant.states.end(),
-        [&](const RecordedState& old) { return old.name == state.name; });
+    const bool known =
+        std::any_of(variant.states.begin(), variant.states.end(),
+                    [&](const RecordedState& old) { return old.name == state.name; });
     if (!known) return state.name + " was added";
   }
   return {};
@@ -105,9 +104,8 @@ GraphedVariant* Graphed::find_variant() {
   }
   if (!unchanged) {
     const std::vector<bool> wanted = mode();
-    const auto found = std::find_if(variants.begin(), variants.end(), [&](const auto& variant) {
-      return variant.mode == wanted;
-    });
+    const auto found = std::find_if(variants.begin(), variants.end(),
+                                    [&](const auto& variant) { return variant.mode == wanted; });
     current.reset();
     if (found != variants.end()) current = static_cast<std::size_t>(found - variants.begin());
     rebinds = rebinds_now;
@@ -147,9 +145,8 @@ GraphedSlot& Graphed::next_slot(GraphedVariant& variant) const {
 
 void Graphed::load(GraphedSlot& slot, std::span<const Tensor> given) {
   const auto is_own = [&](const Tensor& tensor) {
-    return std::any_of(slot.inputs.begin(), slot.inputs.end(), [&](const Tensor& input) {
-      return input.storage() == tensor.storage();
-    });
+    return std::any_of(slot.inputs.begin(), slot.inputs.end(),
+                       [&](const Tensor& input) { return input.storage() == tensor.storage(); });
   };
   // What lies in the graph's own inputs, at another place, is read before it is written.
   std::vector<Tensor> sources(given.begin(), given.end());

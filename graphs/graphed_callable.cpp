@@ -68,7 +68,8 @@ void note_arguments(Graphed& graphed, const TensorTree& sample) {
   sample.for_each([&](const std::string& path, const Tensor& tensor) {
     std::string name = path.empty() ? "argument" : "argument " + path;
     CAPSTAN_CHECK(tensor.is_leaf(), GradError, graphed.name, ": the sample for ", name, " (",
-                  describe(tensor), ") is the result of a recorded operation; pass sample.detach(), ",
+                  describe(tensor),
+                  ") is the result of a recorded operation; pass sample.detach(), ",
                   "with set_requires_grad() if calls bring tensors that require a gradient");
     CAPSTAN_CHECK(tensor.device() == graphed.device, DeviceError, graphed.name, ": the sample for ",
                   name, " is ", describe(tensor), ", another tensor is on ", graphed.device,
@@ -178,7 +179,8 @@ std::vector<GraphedCallable> make_graphed_callables(std::vector<Graphable> calla
     graphed->device = device;
     note_arguments(*graphed, GraphableAccess::sample(callables[i]));
     samples.push_back(GraphableAccess::sample(callables[i]).flatten());
-    graphed->sample = structure_of(GraphableAccess::sample(callables[i]), samples.back().size(), device);
+    graphed->sample =
+        structure_of(GraphableAccess::sample(callables[i]), samples.back().size(), device);
     if (graphed->module != nullptr) check_module(*graphed, modules);
     all.push_back(std::move(graphed));
   }

@@ -135,8 +135,8 @@ class GraphedCallable {
   void reset();
 
  private:
-  friend std::vector<GraphedCallable> make_graphed_callables(std::vector<Graphable>,
-                                                             GraphedOptions, Where);
+  friend std::vector<GraphedCallable> make_graphed_callables(std::vector<Graphable>, GraphedOptions,
+                                                             Where);
   explicit GraphedCallable(std::shared_ptr<detail::Graphed> graphed);
   std::shared_ptr<detail::Graphed> graphed_;
 };
@@ -157,10 +157,9 @@ GraphedCallable make_graphed_callables(Graphable::Function function, TensorTree 
                                        GraphedOptions options = {}, Where where = Where::current());
 template <typename Callable>
 requires(!std::is_convertible_v<Callable, Graphable::Function> &&
-         !std::is_base_of_v<nn::Module, Callable>)
-    GraphedCallable make_graphed_callables(Callable callable, TensorTree sample,
-                                           GraphedOptions options = {},
-                                           Where where = Where::current()) {
+         !std::is_base_of_v<nn::Module, Callable>) GraphedCallable
+    make_graphed_callables(Callable callable, TensorTree sample, GraphedOptions options = {},
+                           Where where = Where::current()) {
   return make_graphed_callables({Graphable(std::move(callable), std::move(sample))},
                                 std::move(options), where)
       .front();

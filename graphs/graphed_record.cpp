@@ -67,9 +67,8 @@ class Recorder {
 
     const std::vector<Tensor> outputs = slot.outputs.flatten();
     for (std::uint32_t i = 0; i < outputs.size(); ++i) {
-      CAPSTAN_CHECK(outputs[i].device() == graphed_.device, DeviceError, graphed_.name,
-                    ": result ", i, " is ", describe(outputs[i]), ", the graph is of ",
-                    graphed_.device);
+      CAPSTAN_CHECK(outputs[i].device() == graphed_.device, DeviceError, graphed_.name, ": result ",
+                    i, " is ", describe(outputs[i]), ", the graph is of ", graphed_.device);
       slot.values.push_back(outputs[i].detach());
       if (outputs[i].requires_grad()) slot.differentiable.push_back(i);
     }
@@ -88,13 +87,13 @@ class Recorder {
 
   void capture_backward(GraphedSlot& slot, const Where& where) {
     if (slot.differentiable.empty()) return;
-    slot.backward = std::make_unique<Graph>(graphed_.device,
-                                            GraphOptions{.name = graphed_.name + ".backward"});
+    slot.backward =
+        std::make_unique<Graph>(graphed_.device, GraphOptions{.name = graphed_.name + ".backward"});
     CaptureScope scope(*slot.backward, capture_options(), where);
     // Retained: the history is what keeps the memory that every later backward reads.
-    slot.grad_inputs = autograd::grad_edges(differentiable(slot.outputs.flatten()),
-                                            targets(slot, variant_.hidden), slot.grad_outputs,
-                                            {.retain_graph = true, .allow_unused = true});
+    slot.grad_inputs =
+        autograd::grad_edges(differentiable(slot.outputs.flatten()), targets(slot, variant_.hidden),
+                             slot.grad_outputs, {.retain_graph = true, .allow_unused = true});
     scope.finish(where);
     check_used(slot.grad_inputs, variant_.hidden);
     note_saved(slot);
@@ -143,7 +142,8 @@ class Recorder {
     return edges;
   }
 
-  void check_used(const std::vector<Tensor>& grads, const std::vector<Ref<LeafNode>>& hidden) const {
+  void check_used(const std::vector<Tensor>& grads,
+                  const std::vector<Ref<LeafNode>>& hidden) const {
     if (graphed_.options.allow_unused_input) return;
     const auto refuse = [&](const std::string& who) {
       throw GradError(concat(graphed_.name, ": ", who,
@@ -182,8 +182,7 @@ class Recorder {
     }
   }
 
-  [[nodiscard]] std::string name_of_outside(const GraphedSlot& slot,
-                                            const Storage* storage) const {
+  [[nodiscard]] std::string name_of_outside(const GraphedSlot& slot, const Storage* storage) const {
     for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
       if (slot.inputs[i].storage().get() == storage) {
         return "the graph's own " + graphed_.arguments[i].path;
@@ -198,9 +197,9 @@ class Recorder {
   // A replay would go on with the memory of before.
   void check_states() const {
     for (const RecordedState& state : variant_.states) {
-      CAPSTAN_CHECK(state.tensor.storage() == state.storage, CaptureError, graphed_.name, ": ",
-                    state.name,
-                    " was given other memory during the recording; write it in place (copy_, add_)");
+      CAPSTAN_CHECK(
+          state.tensor.storage() == state.storage, CaptureError, graphed_.name, ": ", state.name,
+          " was given other memory during the recording; write it in place (copy_, add_)");
     }
   }
 
@@ -216,7 +215,8 @@ std::vector<GraphedVariant> record_graphed(std::span<const std::shared_ptr<Graph
                                            const Where& where) {
   const Graphed& first = *callables.front();
   std::vector<Recorder> recorders;
-  for (std::size_t i = 0; i < callables.size(); ++i) recorders.emplace_back(*callables[i], samples[i]);
+  for (std::size_t i = 0; i < callables.size(); ++i)
+    recorders.emplace_back(*callables[i], samples[i]);
   // Always rolled back: a replay alone has effects.
   const WriteJournal untouched(JournalMode::host_state);
   {

@@ -24,8 +24,8 @@ void GraphedSlot::drop() {
 Tensor GraphedSlot::lend(const Tensor& value) {
   // The storage leaves the list as it dies, so it needs to be known to its own release.
   const auto known = std::make_shared<Storage*>(nullptr);
-  auto storage = make_ref<Storage>(value.device(), value.storage()->data(), value.storage()->bytes(),
-                                   [slot = shared_from_this(), known] {
+  auto storage = make_ref<Storage>(value.device(), value.storage()->data(),
+                                   value.storage()->bytes(), [slot = shared_from_this(), known] {
                                      const std::lock_guard lock(slot->mutex_);
                                      slot->lent_.erase(*known);
                                    });

@@ -8,8 +8,8 @@
 
 namespace capstan {
 
-/// Makes the stream on which this thread captures current, ordered after the caller's, and the other
-/// way round at the end.
+/// Makes the stream on which this thread captures current, ordered after the caller's, and the
+/// other way round at the end.
 class [[nodiscard]] SideTrip {
  public:
   explicit SideTrip(Device device)

@@ -14,8 +14,8 @@ struct Counters {
   std::atomic<std::int64_t> replays{0};             ///< graph launches
   /// Tensors given other memory, frozen or unfrozen: steps recorded before must be recorded anew.
   std::atomic<std::int64_t> rebinds{0};
-  /// Parameters, buffers, children and hooks that modules were given, and changes of their train/eval
-  /// mode: what a recording of a module does not follow.
+  /// Parameters, buffers, children and hooks that modules were given, and changes of their
+  /// train/eval mode: what a recording of a module does not follow.
   std::atomic<std::int64_t> module_changes{0};
 };
 

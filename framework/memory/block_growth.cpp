@@ -128,10 +128,24 @@ Block* BlockPool::make_hole(Block* block, const Segment& pages) noexcept {
   return block;
 }
 
+// Whatever streams or captures they belonged to.
+void BlockPool::join_free_blocks(Block* first) noexcept {
+  for (Block* block = first; block != nullptr; block = block->next) {
+    if (!block->free) continue;
+    list_of(block).erase(block);
+    while (block->next != nullptr && block->next->free) {
+      list_of(block->next).erase(block->next);
+      absorb_next(block);
+    }
+    list_of(block).insert(block);
+  }
+}
+
 void BlockPool::release_free_pages(std::size_t page, const std::function<void(Segment)>& unmap,
                                    const std::function<void(Segment)>& release) noexcept {
   for (std::size_t i = segments_.size(); i-- > 0;) {
     if (!segments_[i]->growable) continue;
+    if (is_wholly_free(segments_[i])) join_free_blocks(segments_[i]);
     for (Block* block = segments_[i]; block != nullptr; block = block->next) {
       const Segment pages = block->free ? pages_within(block, page) : Segment{};
       if (pages.bytes == 0) continue;
@@ -154,10 +168,11 @@ void BlockPool::release_free_pages(std::size_t page, const std::function<void(Se
 std::size_t BlockPool::releasable_bytes(std::size_t page) const noexcept {
   std::size_t bytes = 0;
   for (const Block* first : segments_) {
-    const bool whole = !first->growable && is_wholly_free(first);
+    const bool whole = is_wholly_free(first);
     for (const Block* block = first; block != nullptr; block = block->next) {
+      if (!block->free) continue;
       if (whole) bytes += block->bytes;
-      if (first->growable && block->free) bytes += pages_within(block, page).bytes;
+      if (first->growable && !whole) bytes += pages_within(block, page).bytes;
     }
   }
   return bytes;

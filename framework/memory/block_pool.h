@@ -193,6 +193,7 @@ class BlockPool {
   }
   void forget_hole(Block* hole) noexcept;
   Block* make_hole(Block* block, const Segment& pages) noexcept;
+  void join_free_blocks(Block* first) noexcept;
   [[nodiscard]] Block* make_block() noexcept;
   void recycle(Block* block) noexcept;
   [[nodiscard]] Block* split(Block* block, std::size_t bytes) noexcept;

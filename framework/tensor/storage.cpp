@@ -30,11 +30,9 @@ Reasons& reasons() {
 
 }  // namespace
 
-Storage::Storage(Device device, std::size_t bytes)
-    : device_(device),
-      bytes_(bytes),
-      block_(allocator(device).allocate(bytes, detail::current_stream_state(device))),
-      serial_(next_serial()) {
+// Whole from the first line on: whatever throws then, the destructor cleans up.
+Storage::Storage(Device device, std::size_t bytes) : Storage(device, nullptr, bytes, nullptr) {
+  block_ = allocator(device).allocate(bytes, detail::current_stream_state(device));
   data_ = CachingAllocator::address(block_);
   if (CaptureSession* const session = detail::current_stream_state(device).session()) {
     newborns_ = NewbornStorages::of(*session, *this);

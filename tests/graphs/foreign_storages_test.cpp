@@ -39,9 +39,9 @@ TEST_SUITE("graphs/foreign_storages") {
           graph.replay();
           check_close(y, {2, 2, 2, 2}, 0.0);
         } else {
-          CHECK_THROWS_WITH_AS(
-              graph.replay(),
-              Contains("graph \"double\": float32[4] that mul reads (at ") , StateError);
+          CHECK_THROWS_WITH_AS(graph.replay(),
+                               Contains("graph \"double\": float32[4] that mul reads (at "),
+                               StateError);
         }
       }
     });
@@ -53,7 +53,8 @@ TEST_SUITE("graphs/foreign_storages") {
       const Tensor whole = filled(3.0, device);
       Graph first(device);
       Tensor y;
-      capture(first, [&] { y = whole.slice(0, 0, 2) * 2.0; }, check);
+      capture(
+          first, [&] { y = whole.slice(0, 0, 2) * 2.0; }, check);
       Graph second(device);
       Tensor z;
       capture(second, [&] { z = y + 1.0; },
@@ -119,8 +120,9 @@ TEST_SUITE("graphs/foreign_storages") {
                [&] { (void)r1.item(); }, [&] { (void)(r1 + 1.0); },
                [&] { (void)r1.reshape({1}).to_vector<float>(); },
                [&] { (void)zeros({}, {.device = device}).copy_(r1.detach()); }}) {
-        CHECK_THROWS_WITH_AS(
-            read(), Contains("graph \"g1\" computes this tensor and was never replayed"), StateError);
+        CHECK_THROWS_WITH_AS(read(),
+                             Contains("graph \"g1\" computes this tensor and was never replayed"),
+                             StateError);
       }
       g1.replay();
       CHECK(r1.item() == 1.0);

@@ -82,10 +82,10 @@ TEST_SUITE("graphs/graphed_callable") {
                                                            Tensor(x["mask"]).detach()})}});
       };
       const auto arguments = [&](std::uint64_t seed) {
-        return TensorTree::map({{"mask", random_tensor({2}, seed, DType::float32, device)},
-                                {"none", TensorTree()},
-                                {"pair", TensorTree({leaf({3}, seed + 1, device),
-                                                     leaf({3}, seed + 2, device)})}});
+        return TensorTree::map(
+            {{"mask", random_tensor({2}, seed, DType::float32, device)},
+             {"none", TensorTree()},
+             {"pair", TensorTree({leaf({3}, seed + 1, device), leaf({3}, seed + 2, device)})}});
       };
       GraphedCallable graphed = make_graphed_callables(f, arguments(1));
       const TensorTree given = arguments(7);
@@ -105,8 +105,8 @@ TEST_SUITE("graphs/graphed_callable") {
 
   TEST_CASE("a callable with nothing to differentiate has no backward graph") {
     for_each_device([](Device device) {
-      GraphedCallable graphed =
-          make_graphed_callables([](const Tensor& x) { return x * 2.0; }, ones({2}, {.device = device}));
+      GraphedCallable graphed = make_graphed_callables([](const Tensor& x) { return x * 2.0; },
+                                                       ones({2}, {.device = device}));
       CHECK(graphed.backward_graph() == nullptr);
       const Tensor y = graphed(filled({2}, 3.0, device));
       check_close(y, {6, 6}, 0.0);
@@ -146,8 +146,9 @@ TEST_SUITE("graphs/graphed_callable") {
   TEST_CASE("A1: gradients handed out are the user's own") {
     for_each_device([](Device device) {
       const Tensor w = filled({2, 3}, 1.0, device).set_requires_grad();
-      GraphedCallable graphed = make_graphed_callables(
-          [w](const Tensor& x) { return matmul(x, w.transpose(0, 1)); }, ones({2, 3}, {.device = device}));
+      GraphedCallable graphed =
+          make_graphed_callables([w](const Tensor& x) { return matmul(x, w.transpose(0, 1)); },
+                                 ones({2, 3}, {.device = device}));
       Tensor(graphed(ones({2, 3}, {.device = device}))).sum().backward();
       Tensor(graphed(filled({2, 3}, 10.0, device))).sum().backward();
       check_close(w.grad(), std::vector<double>(6, 22.0), 0.0);
@@ -214,8 +215,7 @@ TEST_SUITE("graphs/graphed_callable") {
       check_identical(x2.grad(), want_2);
       check_identical(y1.detach(), f(x1).detach());
 
-      GraphedCallable one =
-          make_graphed_callables(f, leaf({2, 3}, 9, device), {.name = "one"});
+      GraphedCallable one = make_graphed_callables(f, leaf({2, 3}, 9, device), {.name = "one"});
       const Tensor z1 = one(x1);
       const Tensor z2 = one(x2);
       check_identical(z1.detach(), f(x1).detach());
@@ -227,8 +227,8 @@ TEST_SUITE("graphs/graphed_callable") {
 
   TEST_CASE("a slot whose forward was dropped without a backward is free again") {
     for_each_device([](Device device) {
-      GraphedCallable graphed = make_graphed_callables(
-          [](const Tensor& x) { return tanh(x); }, leaf({3}, 1, device), {.slots = 2});
+      GraphedCallable graphed = make_graphed_callables([](const Tensor& x) { return tanh(x); },
+                                                       leaf({3}, 1, device), {.slots = 2});
       const Tensor kept = leaf({3}, 2, device);
       const Tensor y = graphed(kept);
       for (std::uint64_t i = 0; i < 5; ++i) (void)graphed(leaf({3}, 3 + i, device));
@@ -246,10 +246,10 @@ TEST_SUITE("graphs/graphed_callable") {
       const auto a = [wa](const Tensor& x) { return tanh(matmul(x, wa)); };
       const auto b = [wb](const Tensor& x, const Tensor& mask) { return matmul(x, wb) * mask; };
       const Tensor mask = random_tensor({2, 3}, 8, DType::float32, device);
-      std::vector<GraphedCallable> layers = make_graphed_callables(
-          {Graphable(a, leaf({2, 3}, 1, device), "a"),
-           Graphable(b, TensorTree({leaf({2, 3}, 2, device), mask}), "b")},
-          {.slots = 2});
+      std::vector<GraphedCallable> layers =
+          make_graphed_callables({Graphable(a, leaf({2, 3}, 1, device), "a"),
+                                  Graphable(b, TensorTree({leaf({2, 3}, 2, device), mask}), "b")},
+                                 {.slots = 2});
       CHECK(layers[0].pool() == layers[1].pool());
 
       const auto forward = [&](bool graphed, const Tensor& x) {
@@ -285,7 +285,8 @@ TEST_SUITE("graphs/graphed_callable") {
       check_close(a, {2.1}, 1e-6);
       check_close(b, {2.2}, 1e-6);
 
-      GraphedCallable lent = make_graphed_callables(f, sample, {.name = "f", .static_results = true});
+      GraphedCallable lent =
+          make_graphed_callables(f, sample, {.name = "f", .static_results = true});
       const Tensor c = lent(filled({1}, 1.1, device));
       check_close(c, {2.1}, 1e-6);
       const Tensor view = c.reshape({1, 1});
@@ -295,8 +296,8 @@ TEST_SUITE("graphs/graphed_callable") {
       check_close(d, {2.2}, 1e-6);
       check_close(copy, {2.1}, 1e-6);
       for (const Tensor& stale : {c, view, alias}) {
-        CHECK_THROWS_WITH_AS((void)stale.to_vector<float>(), Contains("clone() it before that call"),
-                             StateError);
+        CHECK_THROWS_WITH_AS((void)stale.to_vector<float>(),
+                             Contains("clone() it before that call"), StateError);
         CHECK_THROWS_WITH_AS((void)(stale * 2.0), Contains("static result of \"f\""), StateError);
       }
     });
@@ -341,9 +342,9 @@ TEST_SUITE("graphs/graphed_callable") {
       y.sum().backward();
       check_close(x.grad(), {12, 12}, 0.0);
       CHECK_THROWS_AS(y.sum().backward(), GradError);
-      CHECK_THROWS_WITH_AS(
-          (void)grad({Tensor(f(x)).sum()}, {x}, {}, {.create_graph = true}),
-          Contains("square: a graphed callable cannot be differentiated twice"), GradError);
+      CHECK_THROWS_WITH_AS((void)grad({Tensor(f(x)).sum()}, {x}, {}, {.create_graph = true}),
+                           Contains("square: a graphed callable cannot be differentiated twice"),
+                           GradError);
     });
   }
 
@@ -357,12 +358,13 @@ TEST_SUITE("graphs/graphed_callable") {
         const NoGradGuard no_grad;
         w.add_(1.0);
       }
-      CHECK_THROWS_WITH_AS(y.sum().backward(), Contains("float32[2] that it refers to was modified"),
-                           GradError);
+      CHECK_THROWS_WITH_AS(y.sum().backward(),
+                           Contains("float32[2] that it refers to was modified"), GradError);
     });
   }
 
-  TEST_CASE("L1, R1, R2: arguments that differ from the samples are refused, naming path and both") {
+  TEST_CASE(
+      "L1, R1, R2: arguments that differ from the samples are refused, naming path and both") {
     for_each_device([](Device device) {
       const Graphable::Function f = [](const TensorTree& x) {
         return TensorTree(Tensor(x[0]) + Tensor(x[1]["bias"]));
@@ -371,8 +373,8 @@ TEST_SUITE("graphs/graphed_callable") {
         return TensorTree::list({x, TensorTree::map({{"bias", bias}})});
       };
       const Tensor bias = ones({3}, {.device = device});
-      GraphedCallable g = make_graphed_callables(f, arguments(ones({4, 3}, {.device = device}), bias),
-                                                 {.name = "g"});
+      GraphedCallable g = make_graphed_callables(
+          f, arguments(ones({4, 3}, {.device = device}), bias), {.name = "g"});
       const auto with = [&](const Tensor& x) { (void)g(arguments(x, bias)); };
       CHECK_THROWS_WITH_AS(
           with(ones({8, 3}, {.device = device})),
@@ -383,12 +385,13 @@ TEST_SUITE("graphs/graphed_callable") {
                            Contains("got float64[4, 3]"), DTypeError);
       CHECK_THROWS_WITH_AS(with(leaf({4, 3}, 1, device)), Contains("its gradient would be lost"),
                            GradError);
-      CHECK_THROWS_WITH_AS((void)g(arguments(ones({4, 3}, {.device = device}), ones({4}, {.device = device}))),
-                           Contains("argument [1][\"bias\"] was graphed as float32[3]"), ShapeError);
-      CHECK_THROWS_WITH_AS((void)g(bias), Contains("expected a list of 2, got a tensor"), ValueError);
       CHECK_THROWS_WITH_AS(
-          (void)g(TensorTree::list({bias, TensorTree::map({{"scale", bias}})})),
-          Contains("g: argument [1]: expected a map of"), ValueError);
+          (void)g(arguments(ones({4, 3}, {.device = device}), ones({4}, {.device = device}))),
+          Contains("argument [1][\"bias\"] was graphed as float32[3]"), ShapeError);
+      CHECK_THROWS_WITH_AS((void)g(bias), Contains("expected a list of 2, got a tensor"),
+                           ValueError);
+      CHECK_THROWS_WITH_AS((void)g(TensorTree::list({bias, TensorTree::map({{"scale", bias}})})),
+                           Contains("g: argument [1]: expected a map of"), ValueError);
       CHECK(g.stats().replays == 0);
 
       const Tensor wide = random_tensor({3, 4}, 5, DType::float32, device);
@@ -601,6 +604,7 @@ TEST_SUITE("graphs/graphed_callable") {
     CHECK_THROWS_AS((void)make_graphed_callables(f, ones({2}), {.slots = 0}), ValueError);
     CHECK_THROWS_AS((void)make_graphed_callables(std::vector<Graphable>{}), ValueError);
     CHECK_THROWS_AS((void)make_graphed_callables(Graphable::Function(), ones({2})), ValueError);
-    CHECK_THROWS_AS((void)make_graphed_callables([] { return ones({2}); }, TensorTree()), ValueError);
+    CHECK_THROWS_AS((void)make_graphed_callables([] { return ones({2}); }, TensorTree()),
+                    ValueError);
   }
 }

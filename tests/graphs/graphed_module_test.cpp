@@ -40,8 +40,8 @@ struct Net {
       : init(11, device),
         masks(7, device),
         model(nn::Linear(6, 8, {.device = device, .generator = &init}), nn::ReLU(),
-              nn::Dropout(0.25, &masks),
-              nn::Linear(8, 3, {.device = device, .generator = &init})) {}
+              nn::Dropout(0.25, &masks), nn::Linear(8, 3, {.device = device, .generator = &init})) {
+  }
   Generator init;
   Generator masks;
   nn::Sequential model;
@@ -252,7 +252,8 @@ TEST_SUITE("graphs/graphed_module") {
       CHECK(calls == 1);
       (void)child->register_forward_hook(
           [](nn::Module&, const Tensor&, const Tensor& y) { return y; });
-      CHECK_THROWS_WITH_AS((void)net.model(x), Contains("a hook was registered on \"0\""), StateError);
+      CHECK_THROWS_WITH_AS((void)net.model(x), Contains("a hook was registered on \"0\""),
+                           StateError);
     });
   }
 
@@ -350,8 +351,8 @@ TEST_SUITE("graphs/graphed_module") {
       const Tensor want = loss_of(x);
       want.backward();
       const std::vector<Tensor> eager = gradients();
-      make_graphed_callables({Graphable(first, data({3, 4}, 2, device)),
-                              Graphable(last, leaf({3, 8}, 3, device))});
+      make_graphed_callables(
+          {Graphable(first, data({3, 4}, 2, device)), Graphable(last, leaf({3, 8}, 3, device))});
       for (int i = 0; i < 2; ++i) {
         const Tensor loss = loss_of(x);
         loss.backward();

@@ -57,7 +57,9 @@ std::string describe(const Recipe& recipe) {
          (recipe.static_results ? ", static results" : "");
 }
 
-std::ostream& operator<<(std::ostream& out, const Recipe& recipe) { return out << describe(recipe); }
+std::ostream& operator<<(std::ostream& out, const Recipe& recipe) {
+  return out << describe(recipe);
+}
 
 // One callable: h, second -> {h, the mean of what the branch held}.
 class Piece {
@@ -139,11 +141,11 @@ Outcome run(const Recipe& recipe, Device device, bool graphed) {
   if (graphed) {
     std::vector<Graphable> all;
     for (const Piece& piece : pieces) all.emplace_back(piece, TensorTree({leaf(1), leaf(2)}));
-    callables = make_graphed_callables(
-        std::move(all), {.warmup = 1,
-                         .allow_unused_input = true,
-                         .slots = static_cast<int>(recipe.micro_batches),
-                         .static_results = recipe.static_results});
+    callables =
+        make_graphed_callables(std::move(all), {.warmup = 1,
+                                                .allow_unused_input = true,
+                                                .slots = static_cast<int>(recipe.micro_batches),
+                                                .static_results = recipe.static_results});
   }
 
   const Stream main = current_stream(device);
@@ -232,8 +234,8 @@ bool check_many(int count, const std::function<void(const Recipe&)>& property) {
   params.seed = test_seed();
   params.maxSuccess = count;
   params.maxSize = 40;
-  const auto result = rc::detail::checkTestable(
-      [&] { property(*recipes()); }, rc::detail::TestMetadata(), params);
+  const auto result =
+      rc::detail::checkTestable([&] { property(*recipes()); }, rc::detail::TestMetadata(), params);
   if (result.template is<rc::detail::SuccessResult>()) return true;
   std::ostringstream text;
   rc::detail::printResultMessage(result, text);

@@ -163,15 +163,13 @@ void Graphed::load(GraphedSlot& slot, std::span<const Tensor> given) {
 TensorTree Graphed::call(const TensorTree& tree, const Where& where) {
   const CallSite site(where);
   CAPSTAN_CHECK(!was_reset, StateError, name, ": it was reset; graph it again");
-  const std::vector<Tensor> given = checked_arguments(tree);
   GraphedVariant* variant = find_variant();
-  if (variant == nullptr) {
-    if (!variants.empty() && !options.graph_each_mode) {
-      ++stats.eager_calls;
-      return run(tree);
-    }
-    variant = &record(given, where);
+  if (variant == nullptr && !variants.empty() && !options.graph_each_mode) {
+    ++stats.eager_calls;
+    return run(tree);
   }
+  const std::vector<Tensor> given = checked_arguments(tree);
+  if (variant == nullptr) variant = &record(given, where);
 
   const bool wants_grad = grad_enabled() && !variant->slots.front()->differentiable.empty();
   GraphedSlot& slot = next_slot(*variant);

@@ -36,7 +36,7 @@ struct GraphedOptions {
   bool static_results = false;
   OnChange on_change = OnChange::error;
   /// In another train/eval mode than the recorded one: record that mode as well, instead of running
-  /// the module eagerly.
+  /// the module eagerly, with arguments of any kind.
   bool graph_each_mode = false;
 };
 

@@ -1,4 +1,5 @@
-// Training-step times on standard workloads, eager and replayed, and times of small things. Prints
+// Training-step times on standard workloads, eager, with a graphed model and replayed as a whole,
+// and times of small things. Prints
 // one line of JSON for each figure: microseconds (median, least and greatest of 7 timed loops after
 // 20 warm-up calls), wall clock around a loop that reads nothing back.
 //
@@ -105,6 +106,7 @@ class TrainingStep {
     optimizer_->step();
     return loss;
   }
+  [[nodiscard]] nn::Sequential& model() { return model_; }
   [[nodiscard]] const Tensor& inputs() const { return inputs_; }
   [[nodiscard]] const Tensor& labels() const { return labels_; }
 
@@ -121,6 +123,12 @@ void run_workload(const Workload& workload, Device device) {
   print_figure("workload", workload.name, "eager", device, time_calls(device, calls, true, [&] {
                  (void)eager(eager.inputs(), eager.labels());
                }));
+
+  TrainingStep graphed(workload, device);
+  make_graphed_callables(graphed.model(), graphed.inputs());
+  print_figure("workload", workload.name, "callables", device,
+               time_calls(device, calls, true,
+                          [&] { (void)graphed(graphed.inputs(), graphed.labels()); }));
 
   TrainingStep body(workload, device);
   CapturedStep replayed(device,
@@ -180,6 +188,26 @@ void run_replays(Device device) {
   }
 }
 
+// What a call costs beyond the launch and the copies: the host's time for a call of the graphed
+// module, less that of the same replay and copies made by hand.
+void run_graphed_call(Device device) {
+  const Tensor x = randn({16}, {.device = device}).set_requires_grad();
+  const auto body = [](const Tensor& a) { return a * 2.0; };
+  GraphedCallable graphed = make_graphed_callables(body, x);
+  const Tensor source = x.detach();
+  const Tensor input = empty({16}, {.device = device});
+  Tensor output;
+  Graph graph(device);
+  capture(graph, [&] { output = body(input); });
+  print_figure("micro", "graphed_call", "host", device,
+               time_calls(device, 1000, false, [&] { (void)graphed(x); }));
+  print_figure("micro", "graphed_call", "by_hand", device, time_calls(device, 1000, false, [&] {
+                 input.copy_(source);
+                 graph.replay();
+                 (void)output.clone();
+               }));
+}
+
 int usage(const std::string& wrong) {
   std::fprintf(stderr,
                "bench_steps: %s; usage: bench_steps [--device cpu|gpu] [--micro] [WORKLOAD...]\n",
@@ -208,6 +236,7 @@ int run(int argc, char** argv) {
     run_operations(device);
     run_layers(device);
     run_replays(device);
+    run_graphed_call(device);
   }
   if (chosen.empty() && !micro) chosen = workloads();
   for (const Workload& workload : chosen) run_workload(workload, device);

@@ -206,9 +206,10 @@ TEST_SUITE("graphs/graphed_module") {
       const Tensor y = net.model(x);
       CHECK(graphed.stats().eager_calls == 1);
       check_identical(net.model(x).detach(), y.detach());  // no dropout
+      CHECK(net.model(data({9, 6}, 3, device)).shape() == Shape{9, 3});
       net.model.train();
       (void)net.model(x);
-      CHECK(graphed.stats().eager_calls == 2);
+      CHECK(graphed.stats().eager_calls == 3);
       CHECK(graphed.stats().replays == 2);
       CHECK(graphed.stats().captures == 1);
     });

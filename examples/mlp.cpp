@@ -157,7 +157,7 @@ Result train(const Options& options, const Data& data, const std::string& graph)
   };
   CapturedStep replayed_step(device, eager_step);
   if (graph == "callables") {
-    make_graphed_callables(model, zeros({options.batch, 1, 28, 28}, {.device = device}));
+    make_graphed_callables(model, zeros({options.batch, 28, 28}, {.device = device}));
   }
 
   Result result;

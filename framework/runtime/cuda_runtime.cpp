@@ -247,7 +247,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   Ref<NativeGraph> end_capture(CaptureSession& session) override {
-    return end_cuda_capture(session.origin().state());
+    return end_cuda_capture(session);
   }
 
  private:

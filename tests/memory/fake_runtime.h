@@ -159,6 +159,7 @@ class FakeRuntime final : public DeviceRuntime {
   [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession& session) override {
     const std::lock_guard lock(capturing_mutex_);
     capturing_.erase(session.origin().id());
+    session.visit_strays([this](StreamState& stray) { strays.push_back(stray.id); });
     return {};
   }
 
@@ -182,9 +183,10 @@ class FakeRuntime final : public DeviceRuntime {
   int deallocate_calls = 0;
   int events = 0;  ///< made and not destroyed
   int queries = 0;
-  int events_in_capture = 0;       ///< recorded on a stream that captures
-  int pinned_calls = 0;            ///< that asked for memory
-  std::size_t pinned_limit = 100;  ///< most blocks
+  int events_in_capture = 0;          ///< recorded on a stream that captures
+  std::vector<std::uint64_t> strays;  ///< streams that captures lacked at their end
+  int pinned_calls = 0;               ///< that asked for memory
+  std::size_t pinned_limit = 100;     ///< most blocks
   bool broken = false;
   bool no_addresses = false;  ///< left to reserve
 

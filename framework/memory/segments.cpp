@@ -8,8 +8,8 @@
 namespace capstan {
 namespace {
 
-// The part of the device's memory whose addresses a growable segment reserves. When it is full
-// another follows.
+// A growable segment reserves the addresses of one in so many parts of the device's memory; when it
+// is full another follows. Of private pools there may be many.
 std::size_t address_share(bool small, bool is_private) noexcept {
   return (small ? 16u : 1u) * (is_private ? 8u : 1u);
 }

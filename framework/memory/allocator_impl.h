@@ -44,9 +44,11 @@ struct CachingAllocator::Impl final : CaptureObserver {
                                  bool for_capture);
   [[nodiscard]] bool grow_segment(Pool& pool, BlockPool::Growth growth, std::uint64_t stream,
                                   bool for_capture);
-  /// A hole for the request in a new growable segment; null if no addresses are left.
-  [[nodiscard]] Block* reserve(Pool& pool, std::size_t bytes, std::uint64_t stream,
-                               bool for_capture);
+  /// Where a new growable segment begins to grow for the request; a null hole if no addresses are
+  /// left.
+  [[nodiscard]] BlockPool::Growth begin_segment(Pool& pool, std::size_t bytes, std::uint64_t stream,
+                                                bool for_capture);
+  void release_addresses(const BlockPool::Segment& range) noexcept;
   /// The whole segment, also what is in use.
   void release_segment(const Block* first) noexcept;
   [[nodiscard]] bool within_limit(std::size_t more) const noexcept;
@@ -69,9 +71,10 @@ struct CachingAllocator::Impl final : CaptureObserver {
   PinnedAllocator pinned;
   MemoryHistory history;
   std::optional<std::size_t> limit;
-  const std::size_t page;        // of growable segments; 0: the device has none
-  std::size_t device_bytes = 0;  // 0: not asked yet
-  bool growable;                 // new segments are, where the device can
+  const std::size_t granularity;  // of pages of growable segments; 0: the device has none
+  std::size_t device_bytes = 0;   // 0: not asked yet
+  std::size_t address_bytes = 0;  // reserved for growable segments
+  bool growable = true;           // new segments are, where the device can
   std::vector<std::pair<int, std::function<void(const Shortage&)>>> observers;
   int next_observer = 1;
   bool released_wait = false;  // segments of released pools are due for the device

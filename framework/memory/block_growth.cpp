@@ -17,31 +17,32 @@ bool may_serve(const Block* block, std::uint64_t stream, bool for_capture) noexc
   return for_capture && (block->stream == stream || block->stream == kAnyStream);
 }
 
-std::uintptr_t number_of(const void* address) noexcept {
-  return reinterpret_cast<std::uintptr_t>(address);
-}
-
-// The pages that lie wholly within a block; empty if there are none.
-BlockPool::Segment pages_within(const Block* block, std::size_t page) noexcept {
-  const std::uintptr_t begin = (number_of(block->address) + page - 1) / page * page;
-  const std::uintptr_t end = (number_of(block->address) + block->bytes) / page * page;
-  return {block->address + (begin - number_of(block->address)), begin < end ? end - begin : 0};
+// The pages that lie wholly within a block of the segment that begins with `first`; empty if there
+// are none.
+BlockPool::Segment pages_within(const Block* block, const Block* first,
+                                std::size_t granularity) noexcept {
+  const std::size_t page = page_size(first->small, granularity);
+  const auto offset = static_cast<std::size_t>(block->address - first->address);
+  const std::size_t begin = round_up(offset, page);
+  const std::size_t end = (offset + block->bytes) / page * page;
+  return {first->address + begin, begin < end ? end - begin : 0};
 }
 
 }  // namespace
 
 BlockPool::Growth BlockPool::find_growth(std::size_t requested, std::uint64_t stream,
-                                         bool for_capture, std::size_t page) const noexcept {
+                                         bool for_capture, std::size_t granularity) const noexcept {
   const std::size_t bytes = block_size(requested);
-  const std::size_t small = bytes <= kSmallLimit ? 1 : 0;
+  const bool small = is_small(requested);
+  const std::size_t page = page_size(small, granularity);
   Growth best{nullptr, std::numeric_limits<std::size_t>::max()};
   const auto consider = [&](bool captured, std::uint64_t owner) {
-    for (Block* hole : holes_[captured ? 1 : 0][small]) {
+    for (Block* hole : holes_[captured ? 1 : 0][small ? 1 : 0]) {
       if (hole->stream != owner) continue;
       const Block* lead = hole->previous;
       const std::size_t there = may_serve(lead, stream, for_capture) ? lead->bytes : 0;
       assert(there < bytes);  // or `take` would have found it
-      const std::size_t missing = (bytes - there + page - 1) / page * page;
+      const std::size_t missing = round_up(bytes - there, page);
       if (missing > hole->bytes || missing > best.bytes) continue;
       if (missing == best.bytes && hole->address > best.hole->address) continue;
       best = {hole, missing};
@@ -58,7 +59,7 @@ Block* BlockPool::add_reservation(Segment range, std::size_t requested, std::uin
   hole->address = static_cast<std::byte*>(range.address);
   hole->bytes = range.bytes;
   hole->stream = for_capture ? kAnyStream : stream;
-  hole->small = block_size(requested) <= kSmallLimit;
+  hole->small = is_small(requested);
   hole->captured = for_capture;
   hole->growable = true;
   hole->hole = true;
@@ -141,13 +142,15 @@ void BlockPool::join_free_blocks(Block* first) noexcept {
   }
 }
 
-void BlockPool::release_free_pages(std::size_t page, const std::function<void(Segment)>& unmap,
+void BlockPool::release_free_pages(std::size_t granularity,
+                                   const std::function<void(Segment)>& unmap,
                                    const std::function<void(Segment)>& release) noexcept {
   for (std::size_t i = segments_.size(); i-- > 0;) {
     if (!segments_[i]->growable) continue;
     if (is_wholly_free(segments_[i])) join_free_blocks(segments_[i]);
     for (Block* block = segments_[i]; block != nullptr; block = block->next) {
-      const Segment pages = block->free ? pages_within(block, page) : Segment{};
+      const Segment pages =
+          block->free ? pages_within(block, segments_[i], granularity) : Segment{};
       if (pages.bytes == 0) continue;
       try {
         while (spare_count_ < kSparesNeeded + kHoleSpares) add_chunk();
@@ -165,14 +168,14 @@ void BlockPool::release_free_pages(std::size_t page, const std::function<void(Se
   }
 }
 
-std::size_t BlockPool::releasable_bytes(std::size_t page) const noexcept {
+std::size_t BlockPool::releasable_bytes(std::size_t granularity) const noexcept {
   std::size_t bytes = 0;
   for (const Block* first : segments_) {
     const bool whole = is_wholly_free(first);
     for (const Block* block = first; block != nullptr; block = block->next) {
       if (!block->free) continue;
       if (whole) bytes += block->bytes;
-      if (first->growable && !whole) bytes += pages_within(block, page).bytes;
+      if (first->growable && !whole) bytes += pages_within(block, first, granularity).bytes;
     }
   }
   return bytes;

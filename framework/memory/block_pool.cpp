@@ -86,7 +86,7 @@ Block* BlockPool::take(std::size_t requested, std::uint64_t stream, bool for_cap
   if (spare_count_ < kSparesNeeded) [[unlikely]]
     add_chunk();
   const std::size_t bytes = block_size(requested);
-  const bool small = bytes <= kSmallLimit;
+  const bool small = is_small(requested);
   Block* block = for_capture ? find_for_capture(bytes, stream, small)
                              : list(false, small).take_best_fit(stream, bytes);
   if (block == nullptr) return nullptr;
@@ -151,7 +151,7 @@ void BlockPool::add_segment(void* address, std::size_t requested, std::uint64_t 
   block->address = static_cast<std::byte*>(address);
   block->bytes = segment_size(requested);
   block->stream = stream;
-  block->small = block_size(requested) <= kSmallLimit;
+  block->small = is_small(requested);
   block->free = true;
   block->captured = for_capture;
   segments_.push_back(block);

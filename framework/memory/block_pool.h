@@ -49,17 +49,32 @@ inline constexpr std::size_t kMediumLimit = std::size_t{10} << 20;
 inline constexpr std::size_t kMediumSegment = std::size_t{20} << 20;
 inline constexpr std::size_t kLargeGranularity = std::size_t{2} << 20;
 
+[[nodiscard]] constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+/// Of two kinds of requests; each has segments of its own.
+[[nodiscard]] constexpr bool is_small(std::size_t requested) noexcept {
+  return requested <= kSmallLimit;
+}
+
 /// Bytes of the block for a request: a multiple of 512.
 [[nodiscard]] constexpr std::size_t block_size(std::size_t requested) noexcept {
-  return (requested + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+  return round_up(requested, kBlockAlignment);
 }
 
 /// Bytes of a new segment for a request.
 [[nodiscard]] constexpr std::size_t segment_size(std::size_t requested) noexcept {
+  if (is_small(requested)) return kSmallSegment;
   const std::size_t bytes = block_size(requested);
-  if (bytes <= kSmallLimit) return kSmallSegment;
   if (bytes <= kMediumLimit) return kMediumSegment;
-  return (bytes + kLargeGranularity - 1) / kLargeGranularity * kLargeGranularity;
+  return round_up(bytes, kLargeGranularity);
+}
+
+/// Bytes of a page of a growable segment for small or for large requests, on a device whose pages
+/// are multiples of `granularity`. The page counts from the start of its segment.
+[[nodiscard]] constexpr std::size_t page_size(bool small, std::size_t granularity) noexcept {
+  return round_up(small ? kSmallSegment : kMediumSegment, granularity);
 }
 
 /// Free blocks in the order of stream, size, address.
@@ -134,7 +149,7 @@ class BlockPool {
   /// The fewest pages that, mapped, let `take` serve these arguments, the lowest address among
   /// equals; a null hole if no growable segment has room.
   [[nodiscard]] Growth find_growth(std::size_t requested, std::uint64_t stream, bool for_capture,
-                                   std::size_t page) const noexcept;
+                                   std::size_t granularity) const noexcept;
   /// Adds a growable segment without memory for such requests; its hole.
   Block* add_reservation(Segment range, std::size_t requested, std::uint64_t stream,
                          bool for_capture) noexcept;
@@ -144,7 +159,7 @@ class BlockPool {
   void grow(const Growth& growth, std::uint64_t stream, bool for_capture) noexcept;
   /// Makes holes of the free pages of growable segments, calling `unmap` for each, and takes out
   /// what is one hole then, calling `release`. Stops early if there is no host memory.
-  void release_free_pages(std::size_t page, const std::function<void(Segment)>& unmap,
+  void release_free_pages(std::size_t granularity, const std::function<void(Segment)>& unmap,
                           const std::function<void(Segment)>& release) noexcept;
   /// Brackets the captures that allocate here. After the last one, free memory of captures belongs
   /// to no stream.
@@ -161,7 +176,7 @@ class BlockPool {
   [[nodiscard]] std::size_t free_blocks() const noexcept;
   [[nodiscard]] std::size_t largest_free_block() const noexcept;
   /// Of plain segments that are wholly free and of free pages of growable ones.
-  [[nodiscard]] std::size_t releasable_bytes(std::size_t page) const noexcept;
+  [[nodiscard]] std::size_t releasable_bytes(std::size_t granularity) const noexcept;
 
  private:
   // What `take`, `add_reservation`, `grow` and `take` again can use up: one hole for the segment,

@@ -28,8 +28,7 @@ CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
       poisons(device_runtime.poisons()),
       deferred(device_runtime, [this](Block* block) { give_back(block); }),
       pinned(device_runtime),
-      page(device_runtime.page_bytes()),
-      growable(device_runtime.device().is_cpu()) {
+      granularity(device_runtime.page_granularity()) {
   pools.push_back(std::make_unique<Pool>(0, "common", total));
   detail::add_capture_observer(this);
 }
@@ -132,7 +131,7 @@ void CachingAllocator::Impl::collect_released() noexcept {
 // wait for the device.
 bool CachingAllocator::Impl::is_due(const Pool& pool) const noexcept {
   return pool.use_count == 0 && (pool.segments().empty() || pool.has_free_segment() ||
-                                 (pool.release_due && pool.releasable_bytes(page) != 0));
+                                 (pool.release_due && pool.releasable_bytes(granularity) != 0));
 }
 
 CachingAllocator::CachingAllocator(DeviceRuntime& runtime)

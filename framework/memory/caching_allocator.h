@@ -78,11 +78,12 @@ struct Shortage {
 /// `record_stream` names those streams. Inside of a capture its recording says who uses a block: it
 /// is reused in the same capture as soon as the recorded order puts every use before the request.
 ///
-/// Sizes round up to 512 bytes. Growable segments (`set_growable_segments`): one range of addresses
-/// for each pool, stream and kind of request (up to 1 MiB or larger), behind which memory is put as
-/// needed, in pages of 2 MiB, so that the order of sizes does not decide how much is held. Plain
-/// segments: requests up to 1 MiB are cut from 2 MiB; up to 10 MiB from 20 MiB; larger ones get
-/// segments of their own, rounded up to 2 MiB.
+/// Sizes round up to 512 bytes. Growable segments: one range of addresses for each pool, stream and
+/// kind of request, behind which memory is put as needed, so that the order of sizes does not
+/// decide how much is held: in pages of 2 MiB for requests up to 1 MiB and of 20 MiB for larger
+/// ones. Plain segments, where the device has no such pages or `set_growable_segments` says so:
+/// requests up to 1 MiB are cut from 2 MiB; up to 10 MiB from 20 MiB; larger ones get segments of
+/// their own, rounded up to 2 MiB.
 class CachingAllocator {
  public:
   explicit CachingAllocator(DeviceRuntime& runtime);
@@ -128,9 +129,8 @@ class CachingAllocator {
   void set_memory_fraction(double fraction);
   [[nodiscard]] std::optional<std::size_t> memory_limit() const;
 
-  /// Whether memory is added to growable segments, where the device can, or comes in plain ones. At
-  /// first true on the CPU and false on a GPU. Segments that are there stay as they are and go on
-  /// serving.
+  /// Whether memory is added to growable segments, where the device can (the start), or comes in
+  /// plain ones. Segments that are there stay as they are and go on serving.
   void set_growable_segments(bool enabled);
   /// False also where the device cannot.
   [[nodiscard]] bool has_growable_segments() const;

@@ -72,7 +72,7 @@ Shortage CachingAllocator::Impl::shortage(std::size_t bytes) const {
   if (detail::active_captures() != 0) {
     out << "; a capture is in progress, so cached memory could not be given back: call "
            "empty_cache before capturing";
-    const std::size_t possible = pools.front()->releasable_bytes(page);
+    const std::size_t possible = pools.front()->releasable_bytes(granularity);
     if (possible != 0) out << ", which could free " << readable(possible);
   }
   out << "; use smaller batches or drop graphs and tensors that are no longer needed";
@@ -136,7 +136,7 @@ void CachingAllocator::set_growable_segments(bool enabled) {
 
 bool CachingAllocator::has_growable_segments() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->growable && impl_->page != 0;
+  return impl_->growable && impl_->granularity != 0;
 }
 
 int CachingAllocator::add_shortage_observer(std::function<void(const Shortage&)> observer) {

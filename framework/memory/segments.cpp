@@ -8,14 +8,14 @@
 namespace capstan {
 namespace {
 
-// The part of the device's memory whose addresses a growable segment for small requests reserves;
-// one for large requests reserves as many as the device has bytes. When one is full another
-// follows.
-constexpr std::size_t kSmallShare = 16;
-
-std::size_t whole_pages(std::size_t bytes, std::size_t page) noexcept {
-  return (bytes + page - 1) / page * page;
+// A growable segment reserves the addresses of one in so many parts of the device's memory; when it
+// is full another follows. Of private pools there may be many.
+std::size_t address_share(bool small, bool is_private) noexcept {
+  return (small ? 16u : 1u) * (is_private ? 8u : 1u);
 }
+
+// For all growable segments of a device. A process has four times as many, for everything.
+constexpr std::size_t kAddressBudget = std::size_t{1} << 45;
 
 }  // namespace
 
@@ -26,27 +26,28 @@ bool CachingAllocator::Impl::within_limit(std::size_t more) const noexcept {
 
 bool CachingAllocator::Impl::add_memory(Pool& pool, std::size_t bytes, std::uint64_t stream,
                                         bool for_capture) {
-  if (page == 0 || !growable) return add_segment(pool, bytes, stream, for_capture);
-  BlockPool::Growth growth = pool.find_growth(bytes, stream, for_capture, page);
-  if (growth.hole != nullptr) return grow_segment(pool, growth, stream, for_capture);
-  growth.bytes = whole_pages(block_size(bytes), page);
-  if (!within_limit(growth.bytes)) return false;
-  growth.hole = reserve(pool, bytes, stream, for_capture);
+  if (granularity == 0 || !growable) return add_segment(pool, bytes, stream, for_capture);
+  BlockPool::Growth growth = pool.find_growth(bytes, stream, for_capture, granularity);
+  const bool begins = growth.hole == nullptr;
+  if (begins) growth = begin_segment(pool, bytes, stream, for_capture);
   if (growth.hole == nullptr) return add_segment(pool, bytes, stream, for_capture);
   const BlockPool::Segment range{growth.hole->address, growth.hole->bytes};
+  const auto undo = [&]() noexcept {
+    if (!begins) return;
+    pool.remove_reservation(growth.hole);
+    release_addresses(range);
+  };
   bool grown = false;
   try {
     grown = grow_segment(pool, growth, stream, for_capture);
   } catch (...) {
-    pool.remove_reservation(growth.hole);
-    runtime.release_addresses(range.address, range.bytes);
+    undo();
     throw;
   }
-  if (!grown) {
-    pool.remove_reservation(growth.hole);
-    runtime.release_addresses(range.address, range.bytes);
-  }
-  return grown;
+  if (grown) return true;
+  undo();
+  // Where whole pages are too much, a segment of its own may still do.
+  return segment_size(bytes) < growth.bytes && add_segment(pool, bytes, stream, for_capture);
 }
 
 bool CachingAllocator::Impl::add_segment(Pool& pool, std::size_t bytes, std::uint64_t stream,
@@ -65,23 +66,32 @@ bool CachingAllocator::Impl::grow_segment(Pool& pool, BlockPool::Growth growth,
                                           std::uint64_t stream, bool for_capture) {
   if (!within_limit(growth.bytes)) return false;
   void* const address = growth.hole->address;
-  if (!runtime.map_pages(address, growth.bytes)) return false;
+  const std::size_t page = page_size(growth.hole->small, granularity);
+  if (!runtime.map_pages(address, growth.bytes, page)) return false;
   detail::count(counters().device_allocations);
   history.segment("segment_map", address, growth.bytes, pool.id());
   pool.grow(growth, stream, for_capture);
   return true;
 }
 
-Block* CachingAllocator::Impl::reserve(Pool& pool, std::size_t bytes, std::uint64_t stream,
-                                       bool for_capture) {
-  const std::size_t size = block_size(bytes);
+BlockPool::Growth CachingAllocator::Impl::begin_segment(Pool& pool, std::size_t bytes,
+                                                        std::uint64_t stream, bool for_capture) {
   if (device_bytes == 0) device_bytes = runtime.memory().total_bytes;
-  const std::size_t all = device_bytes;
+  const bool small = is_small(bytes);
+  const std::size_t page = page_size(small, granularity);
+  const std::size_t first = round_up(block_size(bytes), page);
   const std::size_t room =
-      whole_pages(std::max(size, size <= kSmallLimit ? all / kSmallShare : all), page);
+      std::max(first, round_up(device_bytes / address_share(small, pool.id() != 0), page));
+  if (room > kAddressBudget - address_bytes) return {};
   void* const address = runtime.reserve_addresses(room);
-  if (address == nullptr) return nullptr;
-  return pool.add_reservation({address, room}, bytes, stream, for_capture);
+  if (address == nullptr) return {};
+  address_bytes += room;
+  return {pool.add_reservation({address, room}, bytes, stream, for_capture), first};
+}
+
+void CachingAllocator::Impl::release_addresses(const BlockPool::Segment& range) noexcept {
+  runtime.release_addresses(range.address, range.bytes);
+  address_bytes -= range.bytes;
 }
 
 void CachingAllocator::Impl::give_back_free_memory(Pool& pool) noexcept {
@@ -89,14 +99,14 @@ void CachingAllocator::Impl::give_back_free_memory(Pool& pool) noexcept {
     history.segment("segment_free", segment->address, segment->bytes, pool.id());
     runtime.deallocate(segment->address);
   }
-  if (page == 0) return;
+  if (granularity == 0) return;
   pool.release_free_pages(
-      page,
+      granularity,
       [&](BlockPool::Segment pages) {
         history.segment("segment_unmap", pages.address, pages.bytes, pool.id());
         runtime.unmap_pages(pages.address, pages.bytes);
       },
-      [&](BlockPool::Segment range) { runtime.release_addresses(range.address, range.bytes); });
+      [&](BlockPool::Segment range) { release_addresses(range); });
 }
 
 void CachingAllocator::Impl::release_segment(const Block* first) noexcept {
@@ -112,7 +122,7 @@ void CachingAllocator::Impl::release_segment(const Block* first) noexcept {
     runtime.unmap_pages(end - run, run);
     run = 0;
   }
-  runtime.release_addresses(address, bytes);
+  release_addresses({address, bytes});
 }
 
 }  // namespace capstan

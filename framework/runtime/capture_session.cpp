@@ -67,6 +67,11 @@ struct CaptureSession::State {
   std::vector<Ref<const RefCounted>> retained;
   Ref<RefCounted> newborns;
 
+  // The origin has not seen all that this member did.
+  bool is_stray(std::size_t member) const {
+    return at(members[member].clock, member) > at(members.front().clock, member);
+  }
+
   std::size_t index_of(const StreamState& stream) const {
     const auto found = std::find_if(members.begin(), members.end(),
                                     [&](const Member& m) { return m.stream.get() == &stream; });
@@ -150,11 +155,10 @@ void CaptureSession::leave_streams() noexcept {
 
 // Empty if every fork came back.
 std::string CaptureSession::unjoined() const {
-  const Clock& seen = state_->members.front().clock;
   std::string streams;
   for (std::size_t i = 1; i < state_->members.size(); ++i) {
+    if (!state_->is_stray(i)) continue;
     const Member& member = state_->members[i];
-    if (at(member.clock, i) <= at(seen, i)) continue;
     streams += detail::concat(streams.empty() ? "" : ", ", "stream ", member.stream->id);
     if (member.operations.empty()) {
       streams += " (no operation)";
@@ -168,6 +172,12 @@ std::string CaptureSession::unjoined() const {
   if (streams.empty()) return {};
   return "forked streams were not joined: " + streams +
          "; call capture_stream.wait_stream(forked) before the capture ends";
+}
+
+void CaptureSession::visit_strays(const std::function<void(StreamState&)>& visit) const {
+  for (std::size_t i = 1; i < state_->members.size(); ++i) {
+    if (state_->is_stray(i)) visit(*state_->members[i].stream);
+  }
 }
 
 CaptureResult CaptureSession::finish() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -95,6 +96,10 @@ class CaptureSession : public RefCounted {
   /// True if all that led to `place` comes before the next work of the stream with this id.
   [[nodiscard]] bool precedes(Position place, std::uint64_t stream) const;
 
+  /// The streams that forked off and did not come back, for a runtime that must join them before
+  /// it can end a capture that is given up.
+  void visit_strays(const std::function<void(StreamState&)>& visit) const;
+
   // Membership, called by Stream and Event.
   [[nodiscard]] std::vector<std::int64_t> mark(StreamState& stream);
   void join(StreamState& stream, std::span<const std::int64_t> clock);
@@ -128,7 +133,7 @@ class CaptureSession : public RefCounted {
 
 /// Throws CaptureError if the calling thread captures on one device, and `operation` is about to
 /// run on the current stream of another one, `device`, that is no part of a capture: the graph
-/// would lack it. The host's own work is fine.
+/// would lack it. The host's own work is fine, and so is what the host only reads.
 void refuse_another_device(const char* operation, Device device);
 
 /// True if the calling thread's current stream of `device` captures.

@@ -19,13 +19,13 @@ void report(const char* call) noexcept {
 void* reserve_addresses(std::size_t bytes) noexcept {
   // One page more than needed, so that a range on the boundary of a page lies within.
   void* const all =
-      mmap(nullptr, bytes + kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, bytes + kPageGranularity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) return nullptr;
   const auto start = reinterpret_cast<std::uintptr_t>(all);
-  const std::size_t before = (kPageBytes - start % kPageBytes) % kPageBytes;
+  const std::size_t before = (kPageGranularity - start % kPageGranularity) % kPageGranularity;
   auto* const address = static_cast<std::byte*>(all) + before;
   if (before != 0 && munmap(all, before) != 0) report("munmap");
-  if (munmap(address + bytes, kPageBytes - before) != 0) report("munmap");
+  if (munmap(address + bytes, kPageGranularity - before) != 0) report("munmap");
   return address;
 }
 

@@ -6,7 +6,7 @@
 namespace capstan::cpu {
 
 /// A huge page where the machine has them.
-inline constexpr std::size_t kPageBytes = std::size_t{2} << 20;
+inline constexpr std::size_t kPageGranularity = std::size_t{2} << 20;
 
 [[nodiscard]] void* reserve_addresses(std::size_t bytes) noexcept;
 void release_addresses(void* address, std::size_t bytes) noexcept;

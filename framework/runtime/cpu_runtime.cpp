@@ -56,12 +56,12 @@ class Runtime final : public DeviceRuntime {
             static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page};
   }
 
-  std::size_t page_bytes() noexcept override { return kPageBytes; }
+  std::size_t page_granularity() noexcept override { return kPageGranularity; }
   void* reserve_addresses(std::size_t bytes) override { return cpu::reserve_addresses(bytes); }
   void release_addresses(void* address, std::size_t bytes) noexcept override {
     cpu::release_addresses(address, bytes);
   }
-  bool map_pages(void* address, std::size_t bytes) override {
+  bool map_pages(void* address, std::size_t bytes, std::size_t /*page*/) override {
     return cpu::map_pages(address, bytes);
   }
   void unmap_pages(void* address, std::size_t bytes) noexcept override {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "framework/core/error.h"
+#include "framework/runtime/capture_session.h"
 #include "framework/runtime/cuda_capture_mode.h"
 #include "framework/runtime/cuda_check.h"
 #include "framework/runtime/cuda_stream.h"
@@ -64,9 +65,29 @@ class CudaGraph final : public NativeGraph {
   GraphHandle graph_;
 };
 
+// A capture that CUDA has invalidated refuses all of this, which its end then tells.
+void join_stray(StreamState& origin, StreamState& stray) noexcept {
+  try {
+    stray.runtime.make_current();
+  } catch (const CudaError&) {
+    return;
+  }
+  const RelaxedCaptureMode relaxed;
+  cudaEvent_t event = nullptr;
+  if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess) {
+    if (cudaEventRecord(event, native_stream(stray)) == cudaSuccess) {
+      (void)cudaStreamWaitEvent(native_stream(origin), event, 0);
+    }
+    (void)cudaEventDestroy(event);
+  }
+  (void)cudaGetLastError();
+}
+
 }  // namespace
 
-Ref<NativeGraph> end_cuda_capture(StreamState& origin) {
+Ref<NativeGraph> end_cuda_capture(const CaptureSession& session) {
+  StreamState& origin = session.origin().state();
+  session.visit_strays([&](StreamState& stray) { join_stray(origin, stray); });
   cudaGraph_t raw = nullptr;
   const cudaError_t code = cudaStreamEndCapture(native_stream(origin), &raw);
   GraphHandle graph(raw);

@@ -6,8 +6,10 @@
 
 namespace capstan {
 
-/// Ends the native capture on `origin` and takes over its graph; the capture has ended also when
-/// this throws. @throws CaptureError with CUDA's reason if the capture was not well formed.
-[[nodiscard]] Ref<NativeGraph> end_cuda_capture(StreamState& origin);
+/// Ends the native capture of `session` and takes over its graph; the capture has ended also when
+/// this throws. Streams that did not come back are joined first, so that one that is given up ends
+/// without an error of CUDA. @throws CaptureError with CUDA's reason if the capture was not well
+/// formed.
+[[nodiscard]] Ref<NativeGraph> end_cuda_capture(const CaptureSession& session);
 
 }  // namespace capstan

@@ -100,13 +100,13 @@ CudaPages::CudaPages(int device) noexcept : device_(device) {
   std::size_t bytes = 0;
   if (driver().get_granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==
       CUDA_SUCCESS) {
-    page_bytes_ = bytes;
+    granularity_ = bytes;
   }
 }
 
 void* CudaPages::reserve(std::size_t bytes) {
   CUdeviceptr address = 0;
-  const CUresult code = driver().address_reserve(&address, bytes, page_bytes_, 0, 0);
+  const CUresult code = driver().address_reserve(&address, bytes, granularity_, 0, 0);
   if (code == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
   check(code, "cuMemAddressReserve");
   return reinterpret_cast<void*>(address);
@@ -117,15 +117,15 @@ void CudaPages::release(void* address, std::size_t bytes) noexcept {
 }
 
 // Page by page, since only what was mapped in one piece can be unmapped in one piece.
-bool CudaPages::map(void* address, std::size_t bytes) {
+bool CudaPages::map(void* address, std::size_t bytes, std::size_t page) {
   const CUmemAllocationProp properties = memory_of(device_);
   const char* call = "";
   CUresult code = CUDA_SUCCESS;
   std::size_t mapped = 0;
   while (mapped < bytes) {
-    code = map_one(number_of(address) + mapped, page_bytes_, properties, call);
+    code = map_one(number_of(address) + mapped, page, properties, call);
     if (code != CUDA_SUCCESS) break;
-    mapped += page_bytes_;
+    mapped += page;
   }
   if (code == CUDA_SUCCESS) {
     CUmemAccessDesc access{};

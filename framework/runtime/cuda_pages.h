@@ -12,15 +12,15 @@ class CudaPages {
   explicit CudaPages(int device) noexcept;
 
   /// 0 if the GPU or its driver has no such functions.
-  [[nodiscard]] std::size_t page_bytes() const noexcept { return page_bytes_; }
+  [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
   [[nodiscard]] void* reserve(std::size_t bytes);
   void release(void* address, std::size_t bytes) noexcept;
-  [[nodiscard]] bool map(void* address, std::size_t bytes);
+  [[nodiscard]] bool map(void* address, std::size_t bytes, std::size_t page);
   void unmap(void* address, std::size_t bytes) noexcept;
 
  private:
   const int device_;
-  std::size_t page_bytes_ = 0;
+  std::size_t granularity_ = 0;
 };
 
 }  // namespace capstan

@@ -111,7 +111,7 @@ class CudaRuntime final : public DeviceRuntime {
     return memory;
   }
 
-  std::size_t page_bytes() noexcept override { return pages_->page_bytes(); }
+  std::size_t page_granularity() noexcept override { return pages_->granularity(); }
 
   void* reserve_addresses(std::size_t bytes) override {
     const RelaxedCaptureMode relaxed;
@@ -124,10 +124,10 @@ class CudaRuntime final : public DeviceRuntime {
     pages_->release(address, bytes);
   }
 
-  bool map_pages(void* address, std::size_t bytes) override {
+  bool map_pages(void* address, std::size_t bytes, std::size_t page) override {
     const RelaxedCaptureMode relaxed;
     make_current();
-    return pages_->map(address, bytes);
+    return pages_->map(address, bytes, page);
   }
 
   void unmap_pages(void* address, std::size_t bytes) noexcept override {
@@ -226,6 +226,14 @@ class CudaRuntime final : public DeviceRuntime {
     CAPSTAN_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native_stream(stream)));
   }
 
+  // Unlike the copy above, it reaches mapped pages that the other GPU has no access to.
+  void copy_from_peer(void* to, const void* from, Device other, std::size_t bytes,
+                      StreamState& stream) override {
+    make_current();
+    CAPSTAN_CUDA_CHECK(
+        cudaMemcpyPeerAsync(to, device_.index, from, other.index, bytes, native_stream(stream)));
+  }
+
   void fill(void* address, std::uint8_t value, std::size_t bytes, StreamState& stream) override {
     make_current();
     CAPSTAN_CUDA_CHECK(cudaMemsetAsync(address, value, bytes, native_stream(stream)));
@@ -239,7 +247,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   Ref<NativeGraph> end_capture(CaptureSession& session) override {
-    return end_cuda_capture(session.origin().state());
+    return end_cuda_capture(session);
   }
 
  private:

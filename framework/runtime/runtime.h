@@ -73,17 +73,22 @@ class DeviceRuntime {
   virtual void poison(void*, std::size_t, std::uint64_t) noexcept {}
 
   // Addresses, and memory put behind them page by page: segments that grow, for the caching
-  // allocator alone. Permitted during a capture like `allocate`. Ranges are whole pages.
-  /// Bytes of a page; 0 (the default) if this device has no such thing. The rest is not called
-  /// then.
-  [[nodiscard]] virtual std::size_t page_bytes() noexcept { return 0; }
-  /// A range without memory, aligned to a page. Null when no addresses are left.
+  // allocator alone. Permitted during a capture like `allocate`. Ranges are whole pages, which the
+  // caller counts from the start of the reserved one.
+  /// The size of a page is a multiple of these bytes; 0 (the default) if this device has no such
+  /// thing. The rest is not called then.
+  [[nodiscard]] virtual std::size_t page_granularity() noexcept { return 0; }
+  /// A range without memory, aligned to the granularity. Null when no addresses are left.
   [[nodiscard]] virtual void* reserve_addresses(std::size_t /*bytes*/) { return nullptr; }
   /// The whole range as reserved, with nothing mapped in it.
   virtual void release_addresses(void* /*address*/, std::size_t /*bytes*/) noexcept {}
-  /// Puts memory behind a part of a reserved range that has none. False when the device has no
-  /// memory left; nothing is mapped then.
-  [[nodiscard]] virtual bool map_pages(void* /*address*/, std::size_t /*bytes*/) { return false; }
+  /// Puts memory behind a part of a reserved range that has none, in pages of `page` bytes. On a
+  /// GPU each of them costs time, whatever its size. False when the device has no memory left;
+  /// nothing is mapped then.
+  [[nodiscard]] virtual bool map_pages(void* /*address*/, std::size_t /*bytes*/,
+                                       std::size_t /*page*/) {
+    return false;
+  }
   /// Gives back the memory of a part that has some. The device must be done with it.
   virtual void unmap_pages(void* /*address*/, std::size_t /*bytes*/) noexcept {}
 
@@ -106,6 +111,11 @@ class DeviceRuntime {
 
   /// Copies between any two of {this device, host}; in stream order, recorded while capturing.
   virtual void copy(void* to, const void* from, std::size_t bytes, StreamState& stream) = 0;
+  /// As `copy`, from the memory of `other`, a device of the same type, to this one's.
+  virtual void copy_from_peer(void* to, const void* from, Device /*other*/, std::size_t bytes,
+                              StreamState& stream) {
+    copy(to, from, bytes, stream);
+  }
   /// Sets every byte; in stream order, recorded while capturing.
   virtual void fill(void* address, std::uint8_t value, std::size_t bytes, StreamState& stream) = 0;
 

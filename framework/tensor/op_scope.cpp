@@ -75,7 +75,8 @@ void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
   StreamState& stream = detail::current_stream_state(place->device());
   CaptureSession* const session = stream.session();
   if (session == nullptr) {
-    refuse_another_device(name, place->device());
+    // What is only read is the host's: no graph would lack it.
+    if (!writes.empty()) refuse_another_device(name, place->device());
     if (detail::checks_operations.load(std::memory_order_relaxed)) {
       RecordedOp operation;
       operation.name = name;

@@ -32,6 +32,12 @@ void submit(const Tensor& to, const void* from, StreamState& stream) {
   stream.runtime.copy(to.raw_data(), from, bytes_of(to), stream);
 }
 
+void submit_from_peer(const Tensor& to, const Tensor& from, StreamState& stream) {
+  detail::count(counters().dispatches);
+  stream.runtime.copy_from_peer(to.raw_data(), from.raw_data(), from.device(), bytes_of(to),
+                                stream);
+}
+
 // Whose stream copies.
 Device copying_device(Device to, Device from) {
   if (to.is_gpu() || from.is_host()) return to;
@@ -79,7 +85,11 @@ void transfer(const Tensor& to, const Tensor& from) {
   StreamState& stream = detail::current_stream_state(place);
   const BothDevices order(to.device(), from.device(), stream);
   const OpScope scope("copy", {&from}, {&to});
-  submit(to, from.raw_data(), stream);
+  if (to.device().is_gpu() && from.device().is_gpu() && to.device() != from.device()) {
+    submit_from_peer(to, from, stream);
+  } else {
+    submit(to, from.raw_data(), stream);
+  }
   if (pinned) return allocator(place).pinned().record_use(pinned, stream);
   if (crosses) {
     stream.runtime.synchronize_stream(stream);

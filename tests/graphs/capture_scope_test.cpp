@@ -1,6 +1,7 @@
 #include "graphs/capture_scope.h"
 
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "autograd/arithmetic.h"
@@ -222,6 +223,37 @@ TEST_SUITE("graphs/capture_scope") {
       };
       const std::string named = detail::concat("stream ", forked.id(), " (last operation: mul");
       CHECK_THROWS_WITH_AS(capture(graph, body), Contains(named.c_str()), CaptureError);
+      check_idle(device, before);
+      check_works(device, graph);
+    });
+  }
+
+  TEST_CASE("J2: a section that came back is not blamed for a sibling that is still open") {
+    for_each_device([](Device device) {
+      const Stream before = current_stream(device);
+      const Stream section = Stream::create(device);
+      const Stream sibling = Stream::create(device);
+      const Tensor x = zeros({2}, {.device = device});
+      const Tensor y = zeros({2}, {.device = device});
+      Graph graph(device);
+      const auto on = [&](const Stream& stream, const Tensor& tensor) {
+        stream.wait_stream(current_stream(device));
+        const StreamGuard guard(stream);
+        tensor.add_(1.0);
+      };
+      std::string text;
+      try {
+        capture(graph, [&] {
+          on(sibling, y);
+          on(section, x);
+          current_stream(device).wait_stream(section);
+        });
+      } catch (const CaptureError& error) {
+        text = error.what();
+      }
+      CHECK(text.find(detail::concat("not joined: stream ", sibling.id(), " (last")) !=
+            std::string::npos);
+      CHECK(text.find(detail::concat("stream ", section.id(), " (")) == std::string::npos);
       check_idle(device, before);
       check_works(device, graph);
     });

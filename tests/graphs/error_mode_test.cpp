@@ -1,9 +1,11 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "autograd/arithmetic.h"
 #include "autograd/reduce.h"
+#include "framework/runtime/emulated_cpu.h"
 #include "graphs/capture_scope.h"
 #include "ops/creation.h"
 #include "tests/graphs/forbidden_calls.h"
@@ -171,6 +173,40 @@ TEST_SUITE("graphs/error_mode") {
     const Tensor x = ones({1}, {.device = Device::gpu()});
     Graph graph;
     capture(graph, [&] { CHECK(x.item() == 1.0); });
+  }
+
+  TEST_CASE("the host may read another device than the one that captures, in the relaxed mode") {
+    const Emulated emulated({.seed = test_seed()});
+    const Device captured = Device::cpu(1);
+    const Device beside = Device::cpu(2);
+    const Tensor x = ones({2}, {.device = captured});
+    const Tensor y = full({1}, 3.0, {.device = beside});
+    Graph graph(captured);
+    capture(graph,
+            [&] {
+              x.add_(y.item());
+              CHECK(y.to_vector<double>() == std::vector<double>{3.0});
+              CHECK_THROWS_WITH_AS(
+                  y.add_(1.0),
+                  doctest::Contains("add: device cpu:2 inside capture on device cpu:1"),
+                  CaptureError);
+            },
+            {.error_mode = CaptureErrorMode::relaxed});
+    CHECK(graph.recording().operations.size() == 1);
+    graph.replay();
+    check_close(x, {4.0, 4.0}, 0.0);
+    const std::string text = [&] {
+      std::string got;
+      Graph strict(captured);
+      capture(strict,
+              [&] {
+                got = refusal([&] { (void)y.item(); });
+                x.add_(1.0);
+              },
+              {.error_mode = CaptureErrorMode::thread_local_});
+      return got;
+    }();
+    CHECK(text.find("item: not possible while this thread, ") == 0);
   }
 
   TEST_CASE("a captured step bars no other thread while it records") {

@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <deque>
 #include <new>
+#include <vector>
 
 #include "autograd/arithmetic.h"
 #include "autograd/layout.h"
@@ -160,6 +162,57 @@ TEST_SUITE("graphs/replay_cost") {
           CHECK(in_place.replays == 10);
         },
         kQueuesAllocate);
+  }
+
+  TEST_CASE("training that has settled asks the device for no memory, eager or replayed") {
+    for_each_device([](Device device) {
+      Generator generator(3, device);
+      nn::Linear layer(6, 4, {.device = device, .generator = &generator});
+      nn::SGD sgd(layer.parameters(), {.learning_rate = 0.1, .momentum = 0.9});
+      const auto train = [&](const Tensor& x, const Tensor& y) {
+        sgd.zero_grad();
+        const Tensor loss = cross_entropy(dropout(layer(x), 0.1), y);
+        loss.backward();
+        sgd.step();
+        return loss.detach();
+      };
+      CapturedStep step(device, train);
+      const Tensor x = ones({8, 6}, {.device = device});
+      const Tensor y = ones({8}, {.dtype = DType::int64, .device = device});
+      for (int i = 0; i < 3; ++i) {
+        (void)train(x, y).item();
+        (void)step(x, y).item();
+      }
+      const auto twenty = [&](auto& once) {
+        return cost_of([&] {
+                 for (int i = 0; i < 20; ++i) (void)once(x, y).item();
+               })
+            .device_allocations;
+      };
+      CHECK(twenty(train) == 0);
+      CHECK(twenty(step) == 0);
+    });
+  }
+
+  TEST_CASE("the fiftieth capture costs what the third did") {
+    for_each_device([](Device device) {
+      const Tensor x = ones({100}, {.device = device});
+      std::deque<Graph> graphs;
+      std::vector<Cost> costs;
+      for (int i = 0; i < 50; ++i) {
+        costs.push_back(cost_of([&] {
+          capture(graphs.emplace_back(device), [&] {
+            Tensor y = x;
+            for (int k = 0; k < 20; ++k) y = y + 1.0;
+          });
+        }));
+      }
+      CHECK(costs[2].allocations > 0);
+      CHECK(costs[49].allocations == costs[2].allocations);
+      CHECK(costs[49].device_allocations == costs[2].device_allocations);
+      // Lists of what there is may double in between.
+      CHECK(costs[49].host_allocations <= costs[2].host_allocations + 10);
+    });
   }
 
   TEST_CASE("F1: whichever allocation of a capture fails, nothing is left behind") {

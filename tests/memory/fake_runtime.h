@@ -54,7 +54,7 @@ class FakeRuntime final : public DeviceRuntime {
     used_ -= found->second;
     live_.erase(found);
   }
-  [[nodiscard]] std::size_t page_bytes() noexcept override {
+  [[nodiscard]] std::size_t page_granularity() noexcept override {
     return segments_ == Segments::growable ? kFakePage : 0;
   }
   [[nodiscard]] void* reserve_addresses(std::size_t bytes) override {
@@ -69,31 +69,40 @@ class FakeRuntime final : public DeviceRuntime {
     const bool right = found != ranges_.end() && found->second == bytes && bytes % kFakePage == 0;
     const auto page = pages_.lower_bound(reinterpret_cast<std::uintptr_t>(address));
     const bool empty =
-        page == pages_.end() || *page >= reinterpret_cast<std::uintptr_t>(address) + bytes;
+        page == pages_.end() || page->first >= reinterpret_cast<std::uintptr_t>(address) + bytes;
     if (!right || !empty) ++bad_deallocations;
     if (found != ranges_.end()) ranges_.erase(found);
   }
-  [[nodiscard]] bool map_pages(void* address, std::size_t bytes) override {
+  [[nodiscard]] bool map_pages(void* address, std::size_t bytes, std::size_t page) override {
     ++allocate_calls;
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
     auto range = ranges_.upper_bound(begin);
     const bool within = range != ranges_.begin() &&
                         begin + bytes <= std::prev(range)->first + std::prev(range)->second;
-    if (!within || begin % kFakePage != 0 || bytes % kFakePage != 0) ++bad_mappings;
+    if (!within || page % kFakePage != 0 || bytes % page != 0) ++bad_mappings;
     if (bytes > limit_ - used_) return false;
     used_ += bytes;
-    for (std::uintptr_t page = begin; page < begin + bytes; page += kFakePage) {
-      if (!pages_.insert(page).second) ++bad_mappings;
+    if (within && (begin - std::prev(range)->first) % page != 0) ++bad_mappings;
+    for (std::uintptr_t at = begin; at < begin + bytes; at += page) {
+      const auto next = pages_.lower_bound(at);
+      const bool free =
+          (next == pages_.end() || next->first >= at + page) &&
+          (next == pages_.begin() || std::prev(next)->first + std::prev(next)->second <= at);
+      if (!free) ++bad_mappings;
+      pages_.emplace(at, page);
     }
     return true;
   }
   void unmap_pages(void* address, std::size_t bytes) noexcept override {
     ++deallocate_calls;
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
-    if (begin % kFakePage != 0 || bytes % kFakePage != 0) ++bad_deallocations;
-    for (std::uintptr_t page = begin; page < begin + bytes; page += kFakePage) {
-      if (pages_.erase(page) == 0) ++bad_deallocations;
+    auto at = begin;
+    for (auto page = pages_.find(at);
+         page != pages_.end() && page->first == at && at < begin + bytes;
+         page = pages_.erase(page)) {
+      at += page->second;
     }
+    if (at != begin + bytes) ++bad_deallocations;  // a gap, or part of a page
     used_ -= bytes;
   }
   /// Page-locked memory is real.
@@ -150,6 +159,7 @@ class FakeRuntime final : public DeviceRuntime {
   [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession& session) override {
     const std::lock_guard lock(capturing_mutex_);
     capturing_.erase(session.origin().id());
+    session.visit_strays([this](StreamState& stray) { strays.push_back(stray.id); });
     return {};
   }
 
@@ -158,6 +168,12 @@ class FakeRuntime final : public DeviceRuntime {
   void open(const Stream& stream) { gates_.erase(stream.id()); }
 
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
+  /// Reserved, with or without memory.
+  [[nodiscard]] std::size_t addresses() const noexcept {
+    std::size_t bytes = 0;
+    for (const auto& [address, size] : ranges_) bytes += size;
+    return bytes;
+  }
   [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size() + ranges_.size(); }
 
   int allocate_calls = 0;
@@ -167,9 +183,10 @@ class FakeRuntime final : public DeviceRuntime {
   int deallocate_calls = 0;
   int events = 0;  ///< made and not destroyed
   int queries = 0;
-  int events_in_capture = 0;       ///< recorded on a stream that captures
-  int pinned_calls = 0;            ///< that asked for memory
-  std::size_t pinned_limit = 100;  ///< most blocks
+  int events_in_capture = 0;          ///< recorded on a stream that captures
+  std::vector<std::uint64_t> strays;  ///< streams that captures lacked at their end
+  int pinned_calls = 0;               ///< that asked for memory
+  std::size_t pinned_limit = 100;     ///< most blocks
   bool broken = false;
   bool no_addresses = false;  ///< left to reserve
 
@@ -193,7 +210,7 @@ class FakeRuntime final : public DeviceRuntime {
   std::uintptr_t next_address_ = std::uintptr_t{1} << 20;
   std::map<std::uintptr_t, std::size_t> live_;
   std::map<std::uintptr_t, std::size_t> ranges_;  // reserved
-  std::set<std::uintptr_t> pages_;                // mapped
+  std::map<std::uintptr_t, std::size_t> pages_;   // mapped
   std::map<std::uint64_t, std::uint64_t> gates_;  // stream, last mark that is done
   std::uint64_t submitted_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> pinned_;

@@ -44,8 +44,8 @@ class FaultyRuntime final : public DeviceRuntime {
     live_.erase(found);
     device_.deallocate(address);
   }
-  [[nodiscard]] std::size_t page_bytes() noexcept override {
-    return growable_ ? device_.page_bytes() : 0;
+  [[nodiscard]] std::size_t page_granularity() noexcept override {
+    return growable_ ? device_.page_granularity() : 0;
   }
   [[nodiscard]] void* reserve_addresses(std::size_t bytes) override {
     void* const address = device_.reserve_addresses(bytes);
@@ -56,9 +56,9 @@ class FaultyRuntime final : public DeviceRuntime {
     --ranges_;
     device_.release_addresses(address, bytes);
   }
-  [[nodiscard]] bool map_pages(void* address, std::size_t bytes) override {
+  [[nodiscard]] bool map_pages(void* address, std::size_t bytes, std::size_t page) override {
     if (++calls_ == fails_at_ || bytes > limit_ - used_) return false;
-    if (!device_.map_pages(address, bytes)) return false;
+    if (!device_.map_pages(address, bytes, page)) return false;
     used_ += bytes;
     return true;
   }

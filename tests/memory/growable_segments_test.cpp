@@ -30,16 +30,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Lets a device's allocator grow its segments, and puts back what it did.
-struct Growing {
-  explicit Growing(Device where)
-      : device(where), before(allocator(device).has_growable_segments()) {
-    allocator(device).set_growable_segments(true);
-  }
-  ~Growing() { allocator(device).set_growable_segments(before); }
-  Device device;
-  bool before;
-};
+constexpr std::size_t kPage = 20 * kMiB;  // for large requests
 
 // `buffers` live at once, of these sizes one capture after the other, into one pool.
 std::int64_t reserved_after(const std::vector<std::size_t>& sizes, int buffers, Device device) {
@@ -66,7 +57,6 @@ std::int64_t reserved_after(const std::vector<std::size_t>& sizes, int buffers, 
 TEST_SUITE("memory/growable_segments") {
   TEST_CASE("G7: the order in which sizes are captured does not decide memory") {
     testing::for_each_device([](Device device) {
-      const Growing growing(device);
       if (!allocator(device).has_growable_segments()) return;
       constexpr std::size_t kMB = 1'000'000;
       for (const int buffers : {1, 3, 10}) {
@@ -80,6 +70,12 @@ TEST_SUITE("memory/growable_segments") {
     });
   }
 
+  TEST_CASE("segments grow from the start, on every device that can map pages") {
+    testing::for_each_device([](Device device) {
+      CHECK(allocator(device).has_growable_segments() == (runtime(device).page_granularity() != 0));
+    });
+  }
+
   TEST_CASE("a free end grows by what is missing, in one segment whose blocks never move") {
     FakeRuntime fake(kPlenty, Segments::growable);
     CachingAllocator memory(fake);
@@ -87,17 +83,17 @@ TEST_SUITE("memory/growable_segments") {
     Block* first = memory.allocate(4 * kMiB, stream.state());
     std::byte* const start = address_of(first);
     memory.free(first);
-    first = memory.allocate(7 * kMiB, stream.state());
+    first = memory.allocate(27 * kMiB, stream.state());
     CHECK(address_of(first) == start);
-    CHECK(fake.used() == 8 * kMiB);
+    CHECK(fake.used() == 2 * kPage);
     Block* second = memory.allocate(30 * kMiB, stream.state());
-    CHECK(address_of(second) == start + 7 * kMiB);
-    CHECK(fake.used() == 38 * kMiB);
+    CHECK(address_of(second) == start + 27 * kMiB);
+    CHECK(fake.used() == 3 * kPage);
     CHECK(memory.stats().total.segments == 1);
     Block* small = memory.allocate(100, stream.state());
     CHECK(memory.stats().total.segments == 2);
     for (Block* block : {first, second, small}) memory.free(block);
-    CHECK(memory.empty_cache().bytes == 40 * kMiB);
+    CHECK(memory.empty_cache().bytes == 3 * kPage + 2 * kMiB);
     CHECK(fake.live_segments() == 0);
     CHECK(fake.bad_deallocations + fake.bad_mappings == 0);
   }
@@ -109,7 +105,7 @@ TEST_SUITE("memory/growable_segments") {
     const Stream other = new_stream(fake);
     memory.free(memory.allocate(4 * kMiB, other.state()));
     Block* block = memory.allocate(6 * kMiB, own.state());
-    CHECK(fake.used() == 10 * kMiB);
+    CHECK(fake.used() == 2 * kPage);
     CHECK(memory.stats().total.segments == 2);
     memory.free(block);
   }
@@ -120,34 +116,33 @@ TEST_SUITE("memory/growable_segments") {
     const Stream stream = new_stream(fake);
     memory.record_history(100);
     std::vector<Block*> blocks;
-    for (int i = 0; i < 3; ++i) blocks.push_back(memory.allocate(5 * kMiB, stream.state()));
+    for (int i = 0; i < 3; ++i) blocks.push_back(memory.allocate(50 * kMiB, stream.state()));
     std::byte* const middle = address_of(blocks[1]);
     memory.free(blocks[1]);
-    // [5, 10) MiB are free; of these only [6, 10) are pages.
+    // [50, 100) MiB are free; of these only [60, 100) are pages.
     const CacheEmptied emptied = memory.empty_cache();
-    CHECK(emptied.bytes == 4 * kMiB);
-    CHECK(emptied.kept_beside == 2 * kMiB);
+    CHECK(emptied.bytes == 2 * kPage);
+    CHECK(emptied.kept_beside == 20 * kMiB);
     CHECK(fake.synchronizations == 1);
-    CHECK(fake.used() == 12 * kMiB);
+    CHECK(fake.used() == 6 * kPage);
     const std::string json = memory.snapshot();
-    CHECK(has(json, "\"bytes\":4194304,\"requested\":0,\"state\":\"unmapped\""));
+    CHECK(has(json, "\"bytes\":41943040,\"requested\":0,\"state\":\"unmapped\""));
     CHECK(has(json, "\"action\":\"segment_map\""));
     CHECK(has(json, "\"action\":\"segment_unmap\""));
     CHECK(has(json, "\"growable\":true"));
 
-    blocks[1] = memory.allocate(3 * kMiB, stream.state());
+    blocks[1] = memory.allocate(30 * kMiB, stream.state());
     CHECK(address_of(blocks[1]) == middle);
-    CHECK(fake.used() == 14 * kMiB);
+    CHECK(fake.used() == 7 * kPage);
     for (Block* block : blocks) memory.free(block);
     CHECK(memory.stats().total.blocks == 0);
-    CHECK(memory.empty_cache().bytes == 14 * kMiB);
+    CHECK(memory.empty_cache().bytes == 7 * kPage);
     CHECK(fake.live_segments() == 0);
     CHECK(fake.bad_deallocations + fake.bad_mappings == 0);
   }
 
   TEST_CASE("G11: a capture grows what its pool's warm-up on the same stream left") {
     testing::for_each_device([](Device device) {
-      const Growing growing(device);
       if (!allocator(device).has_growable_segments()) return;
       const GraphPool pool = graph_pool_handle(device, "step");
       const StreamGuard guard(Stream::create(device));
@@ -155,12 +150,12 @@ TEST_SUITE("memory/growable_segments") {
         const PoolGuard warming(pool);
         (void)zeros({std::int64_t{1} << 20}, {.device = device});
       }
-      CHECK(pool.stats().reserved_bytes == 4 * static_cast<std::int64_t>(kMiB));
+      CHECK(pool.stats().reserved_bytes == static_cast<std::int64_t>(kPage));
       Graph graph(device);
       graph.capture_begin({.pool = pool});
-      (void)zeros({std::int64_t{2} << 20}, {.device = device});
+      (void)zeros({std::int64_t{8} << 20}, {.device = device});
       graph.capture_end();
-      CHECK(pool.stats().reserved_bytes == 8 * static_cast<std::int64_t>(kMiB));
+      CHECK(pool.stats().reserved_bytes == 2 * static_cast<std::int64_t>(kPage));
       CHECK(pool.stats().segments == 1);
       graph.replay();
       synchronize(device);
@@ -193,19 +188,20 @@ TEST_SUITE("memory/growable_segments") {
     // Between captures the memory is nobody's, so another stream extends it too.
     const Stream other = new_stream(fake);
     const Ref<CaptureSession> second = CaptureSession::begin(other, {.pool = pool});
-    memory.free(memory.allocate(8 * kMiB, other.state()));
+    memory.free(memory.allocate(30 * kMiB, other.state()));
+    CHECK(fake.used() == 2 * kPage);
     // Within the capture it is this stream's.
     const Ref<StreamState> joined(&stream.state());
     second->join(*joined, second->mark(other.state()));
     Block* block = memory.allocate(2 * kMiB, stream.state());
-    CHECK(fake.used() == 10 * kMiB);
+    CHECK(fake.used() == 3 * kPage);
     memory.free(block);
     second->abandon();
     CHECK(memory.stats().total.segments == 1);
     const Ref<CaptureSession> third = CaptureSession::begin(other, {.pool = pool});
-    memory.free(memory.allocate(10 * kMiB, other.state()));
+    memory.free(memory.allocate(50 * kMiB, other.state()));
     third->abandon();
-    CHECK(fake.used() == 10 * kMiB);
+    CHECK(fake.used() == 3 * kPage);
     memory.release_pool(pool);
     CHECK(fake.live_segments() == 0);
   }
@@ -238,11 +234,11 @@ TEST_SUITE("memory/growable_segments") {
     const std::uint64_t pool = memory.create_pool("step");
     const Ref<CaptureSession> session = CaptureSession::begin(stream, {.pool = pool});
     std::vector<Block*> blocks;
-    for (int i = 0; i < 4; ++i) blocks.push_back(memory.allocate(6 * kMiB, stream.state()));
+    for (int i = 0; i < 4; ++i) blocks.push_back(memory.allocate(30 * kMiB, stream.state()));
     session->abandon();
     memory.free(blocks[1]);
     memory.release_pool(pool);
-    CHECK(fake.used() == 18 * kMiB);
+    CHECK(fake.used() == 5 * kPage);
     CHECK(fake.synchronizations == 1);
     memory.free(blocks[0]);
     memory.free(blocks[3]);
@@ -255,39 +251,75 @@ TEST_SUITE("memory/growable_segments") {
   }
 
   TEST_CASE("a failure to map leaves everything as it was") {
-    FakeRuntime fake(10 * kMiB, Segments::growable);
+    FakeRuntime fake(50 * kMiB, Segments::growable);
     CachingAllocator memory(fake);
     const Stream stream = new_stream(fake);
-    CHECK_THROWS_AS((void)memory.allocate(11 * kMiB, stream.state()), OutOfMemory);
+    CHECK_THROWS_AS((void)memory.allocate(51 * kMiB, stream.state()), OutOfMemory);
     CHECK(fake.live_segments() == 0);
     CHECK(memory.stats().total.segments == 0);
-    Block* block = memory.allocate(5 * kMiB, stream.state());
-    CHECK_THROWS_AS((void)memory.allocate(6 * kMiB, stream.state()), OutOfMemory);
-    CHECK(memory.stats().total.reserved_bytes == 6 * static_cast<std::int64_t>(kMiB));
-    CHECK(fake.used() == 6 * kMiB);
-    Block* fits = memory.allocate(5 * kMiB, stream.state());
-    CHECK(address_of(fits) == address_of(block) + 5 * kMiB);
+    Block* block = memory.allocate(25 * kMiB, stream.state());
+    CHECK_THROWS_AS((void)memory.allocate(30 * kMiB, stream.state()), OutOfMemory);
+    CHECK(memory.stats().total.reserved_bytes == 2 * static_cast<std::int64_t>(kPage));
+    CHECK(fake.used() == 2 * kPage);
+    Block* fits = memory.allocate(15 * kMiB, stream.state());
+    CHECK(address_of(fits) == address_of(block) + 25 * kMiB);
     memory.free(block);
     memory.free(fits);
+  }
+
+  TEST_CASE("what whole pages do not fit into still gets a segment of its own") {
+    FakeRuntime fake(50 * kMiB, Segments::growable);
+    CachingAllocator memory(fake);
+    const Stream stream = new_stream(fake);
+    memory.free(memory.allocate(50 * kMiB, stream.state()));
+    CHECK(fake.used() == 50 * kMiB);
+    CHECK(memory.stats().total.segments == 1);
+    CHECK(memory.empty_cache().bytes == 50 * kMiB);
+    memory.set_memory_limit(32 * kMiB);
+    memory.free(memory.allocate(32 * kMiB, stream.state()));
+    CHECK(fake.used() == 32 * kMiB);
+  }
+
+  TEST_CASE("pools without number leave the process most of its addresses") {
+    FakeRuntime fake(kPlenty, Segments::growable);
+    CachingAllocator memory(fake);
+    const Stream stream = new_stream(fake);
+    std::vector<std::uint64_t> pools;
+    std::vector<Block*> blocks;
+    for (int i = 0; i < 600; ++i) {
+      pools.push_back(memory.create_pool("step"));
+      const Ref<CaptureSession> session = CaptureSession::begin(stream, {.pool = pools.back()});
+      blocks.push_back(memory.allocate(3 * kMiB, stream.state()));
+      session->abandon();
+    }
+    CHECK(fake.used() == 600 * kPage);
+    CHECK(fake.live_segments() == 600);
+    CHECK(fake.addresses() <= std::size_t{1} << 45);
+    for (Block* block : blocks) memory.free(block);
+    for (const std::uint64_t pool : pools) memory.release_pool(pool);
+    CHECK(fake.used() == 0);
+    CHECK(fake.addresses() == 0);
+    memory.free(memory.allocate(3 * kMiB, stream.state()));
+    CHECK(fake.addresses() != 0);
   }
 
   TEST_CASE("a limit counts pages that are mapped") {
     FakeRuntime fake(kPlenty, Segments::growable);
     CachingAllocator memory(fake);
     const Stream stream = new_stream(fake);
-    memory.set_memory_limit(16 * kMiB);
-    Block* block = memory.allocate(10 * kMiB, stream.state());
+    memory.set_memory_limit(50 * kMiB);
+    Block* block = memory.allocate(30 * kMiB, stream.state());
     const int calls = fake.allocate_calls;
-    CHECK_THROWS_AS((void)memory.allocate(8 * kMiB, stream.state()), OutOfMemory);
+    CHECK_THROWS_AS((void)memory.allocate(20 * kMiB, stream.state()), OutOfMemory);
     CHECK(fake.allocate_calls == calls);
-    Block* rest = memory.allocate(6 * kMiB, stream.state());
-    CHECK(fake.used() == 16 * kMiB);
+    Block* rest = memory.allocate(10 * kMiB, stream.state());
+    CHECK(fake.used() == 2 * kPage);
     memory.free(block);
     memory.free(rest);
   }
 
   TEST_CASE("on shortage the free pages of one stream serve another") {
-    FakeRuntime fake(64 * kMiB, Segments::growable);
+    FakeRuntime fake(100 * kMiB, Segments::growable);
     CachingAllocator memory(fake);
     const Stream own = new_stream(fake);
     const Stream other = new_stream(fake);
@@ -295,7 +327,7 @@ TEST_SUITE("memory/growable_segments") {
     memory.free(memory.allocate(50 * kMiB, other.state()));
     Block* block = memory.allocate(60 * kMiB, own.state());
     CHECK(fake.synchronizations == 1);
-    CHECK(fake.used() == 62 * kMiB);
+    CHECK(fake.used() == 4 * kPage);
     memory.free(block);
     memory.free(kept);
   }
@@ -311,14 +343,14 @@ TEST_SUITE("memory/growable_segments") {
       CHECK(fake.used() == 20 * kMiB);
     }
     SUBCASE("when told so, from then on") {
-      Block* before = memory.allocate(3 * kMiB, stream.state());
+      Block* before = memory.allocate(kPage, stream.state());
       memory.set_growable_segments(false);
       CHECK_FALSE(memory.has_growable_segments());
       Block* after = memory.allocate(3 * kMiB, stream.state());
-      CHECK(fake.used() == 24 * kMiB);
+      CHECK(fake.used() == 2 * kPage);
       memory.set_growable_segments(true);
       Block* again = memory.allocate(18 * kMiB, stream.state());
-      CHECK(address_of(again) == address_of(before) + 3 * kMiB);
+      CHECK(address_of(again) == address_of(before) + kPage);
       for (Block* block : {before, after, again}) memory.free(block);
     }
     (void)memory.empty_cache();
@@ -334,7 +366,7 @@ TEST_SUITE("memory/growable_segments") {
       CachingAllocator memory(fake);
       const Stream stream = new_stream(fake);
       std::vector<Block*> blocks;
-      for (int i = 0; i < 5; ++i) blocks.push_back(memory.allocate(5 * kMiB, stream.state()));
+      for (int i = 0; i < 5; ++i) blocks.push_back(memory.allocate(50 * kMiB, stream.state()));
       memory.free(blocks[1]);
       memory.free(blocks[4]);
       (void)memory.empty_cache();
@@ -347,26 +379,25 @@ TEST_SUITE("memory/growable_segments") {
   TEST_CASE("pages that came back hold what is written, and the rest of the segment what it held") {
     testing::for_each_device([](Device device) {
       FaultyRuntime memory_of(runtime(device), 256 * kMiB, true);
-      if (memory_of.page_bytes() == 0) return;
+      if (memory_of.page_granularity() == 0) return;
       CachingAllocator memory(memory_of);
-      memory.set_growable_segments(true);
       const Stream stream = Stream::create(device);
       StreamState& state = stream.state();
       std::vector<Block*> blocks;
       for (std::uint8_t i = 0; i < 4; ++i) {
-        blocks.push_back(memory.allocate(5 * kMiB, state));
-        memory_of.fill(address_of(blocks[i]), static_cast<std::uint8_t>(10 + i), 5 * kMiB, state);
+        blocks.push_back(memory.allocate(30 * kMiB, state));
+        memory_of.fill(address_of(blocks[i]), static_cast<std::uint8_t>(10 + i), 30 * kMiB, state);
       }
       memory.free(blocks[1]);
-      CHECK(memory.empty_cache().bytes == 4 * kMiB);
-      blocks[1] = memory.allocate(20 * kMiB, state);
-      memory_of.fill(address_of(blocks[1]), 99, 20 * kMiB, state);
-      Block* hole = memory.allocate(5 * kMiB, state);
-      memory_of.fill(address_of(hole), 77, 5 * kMiB, state);
+      CHECK(memory.empty_cache().bytes == kPage);
+      blocks[1] = memory.allocate(60 * kMiB, state);
+      memory_of.fill(address_of(blocks[1]), 99, 60 * kMiB, state);
+      Block* hole = memory.allocate(30 * kMiB, state);
+      memory_of.fill(address_of(hole), 77, 30 * kMiB, state);
       blocks.push_back(hole);
       const std::vector<int> want{10, 99, 12, 13, 77};
       for (std::size_t i = 0; i < blocks.size(); ++i) {
-        for (const std::size_t at : {std::size_t{0}, 5 * kMiB - 1}) {
+        for (const std::size_t at : {std::size_t{0}, 30 * kMiB - 1}) {
           std::uint8_t got = 0;
           memory_of.copy(&got, address_of(blocks[i]) + at, 1, state);
           memory_of.synchronize_stream(state);

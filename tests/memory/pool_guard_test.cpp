@@ -48,8 +48,7 @@ TEST_SUITE("memory/pool_guard") {
       }
       CHECK(PoolGuard::current(device) == 0);
       CHECK(outer.stats().allocated_bytes == 0);
-      const bool grows = allocator(device).has_growable_segments();
-      CHECK(outer.stats().reserved_bytes == (grows ? 4 : 20) * kMiB);
+      CHECK(outer.stats().reserved_bytes == 20 * kMiB);
     });
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "framework/core/error.h"
 #include "framework/memory/caching_allocator.h"
@@ -11,6 +12,7 @@
 #include "framework/runtime/capture_session.h"
 #include "framework/runtime/dispatch.h"
 #include "framework/runtime/event.h"
+#include "tests/memory/fake_runtime.h"
 #include "tests/support/testing.h"
 
 using namespace capstan;
@@ -227,6 +229,33 @@ TEST_SUITE("runtime/capture_session") {
       CHECK_THROWS_WITH_AS((void)inside.query(), doctest::Contains("recorded in a capture"),
                            CaptureError);
     });
+  }
+
+  TEST_CASE("J2: a capture that is given up tells its device which streams did not come back") {
+    testing::FakeRuntime fake(testing::kPlenty);
+    const Stream origin = testing::new_stream(fake);
+    const Stream back = testing::new_stream(fake);
+    const Stream idle = testing::new_stream(fake);
+    const Stream busy = testing::new_stream(fake);
+    const auto fork = [&](CaptureSession& session) {
+      for (const Stream& stream : {back, idle, busy}) {
+        session.join(stream.state(), session.mark(origin.state()));
+      }
+      announce(busy, "add");
+      session.join(origin.state(), session.mark(back.state()));
+    };
+    const std::vector<std::uint64_t> want{idle.id(), busy.id()};
+    const Ref<CaptureSession> session = CaptureSession::begin(origin, {.pool = 1});
+    fork(*session);
+    SUBCASE("by its owner") { CHECK(session->abandon().find("forked streams were") == 0); }
+    SUBCASE("by its end, which fails") {
+      CHECK_THROWS_WITH_AS((void)session->finish(), doctest::Contains("were not joined: stream "),
+                           CaptureError);
+    }
+    CHECK(fake.strays == want);
+    const Ref<CaptureSession> next = CaptureSession::begin(origin, {.pool = 1});
+    (void)next->finish();
+    CHECK(fake.strays == want);
   }
 
   TEST_CASE("two threads capture at once") {

@@ -18,6 +18,7 @@
 #include "framework/data/dataset.h"
 #include "framework/memory/caching_allocator.h"
 #include "framework/memory/memory_snapshot.h"
+#include "framework/memory/pinned_buffer.h"
 #include "framework/random/generator.h"
 #include "framework/runtime/event.h"
 #include "framework/runtime/order_check.h"

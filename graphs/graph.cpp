@@ -11,6 +11,7 @@
 #include "framework/core/counters.h"
 #include "framework/core/error.h"
 #include "framework/runtime/capture_probe.h"
+#include "framework/runtime/emulated_checks.h"
 #include "framework/runtime/faults.h"
 #include "framework/runtime/forbidden.h"
 #include "framework/runtime/order_check.h"
@@ -69,7 +70,7 @@ struct ClearParking {
 
 void release(Captured captured) {
   // The CPU has already run what was replayed.
-  if (captured.replays == 0 || captured.pool.device().is_cpu()) return;
+  if (captured.replays == 0 || captured.pool.device().is_host()) return;
   if (detail::active_captures() != 0) return Parking::instance().add(std::move(captured));
   captured.order->wait();
 }
@@ -140,6 +141,7 @@ struct Graph::Impl {
   Ref<CaptureSession> session;  // while capturing
   GraphPool pool;               // while capturing
   bool check_order = true;      // while capturing
+  bool refuse_empty = false;    // while capturing
   std::optional<Captured> held;
   std::string last_failure;
 };
@@ -164,6 +166,7 @@ void Graph::capture_begin(CaptureOptions options, Where where) {
                                          {.pool = pool.id(), .mode = options.error_mode});
   impl_->pool = std::move(pool);
   impl_->check_order = options.check_order;
+  impl_->refuse_empty = options.refuse_empty;
   impl_->last_failure.clear();
 }
 
@@ -192,10 +195,11 @@ void Graph::capture_end(Where where) {
     captured.retained = std::move(result.retained);
     captured.native = std::move(result.graph);
     if (captured.native->node_count() == 0) {
-      std::fprintf(stderr,
-                   "capstan: graph \"%s\" captured no operation; was the work submitted to another "
-                   "stream or device?\n",
-                   impl_->options.name.c_str());
+      const std::string text =
+          detail::concat("graph \"", impl_->options.name, "\" captured no operation on ",
+                         impl_->device, "; was the work submitted to another stream or device?");
+      CAPSTAN_CHECK(!impl_->refuse_empty, CaptureError, "capture_end: ", text);
+      std::fprintf(stderr, "capstan: %s\n", text.c_str());
     }
     if (!impl_->options.keep_graph) {
       detail::probe_capture(detail::CapturePoint::instantiate);
@@ -249,12 +253,15 @@ void Graph::replay(Where where) {
       for (Storage* storage : captured.written) journal->keep(Ref<Storage>(storage));
     }
     for (const Ref<ReplayPrologue>& prologue : captured.prologues) prologue->before_replay(state);
+    if (detail::checks_operations.load(std::memory_order_relaxed)) [[unlikely]] {
+      detail::check_replay(captured.recording, impl_->options.name, state);
+    }
     captured.exec->launch(state);
     for (Storage* storage : captured.written) storage->bump_version();
     ++captured.replays;
   }
   detail::count(counters().replays);
-  if (impl_->device.is_cpu()) raise_faults(impl_->device);
+  if (impl_->device.is_host()) raise_faults(impl_->device);
 }
 
 void Graph::reset() {

@@ -21,6 +21,8 @@ struct CaptureOptions {
   /// With several streams: two operations that use the same memory, one of them writing, and that
   /// no chain of waits orders, fail the capture.
   bool check_order = true;
+  /// A capture without any operation fails, instead of a warning on stderr.
+  bool refuse_empty = false;
 };
 
 /// A recorded sequence of device work. `capture_begin` and `capture_end` bracket the calls to
@@ -57,8 +59,8 @@ class Graph {
   /// Makes the graph executable (again, with keep_graph). The old executable stays if it fails.
   void instantiate(Where where = Where::current());
   /// Enqueues one run on the current stream of the device, the default one included, and returns;
-  /// on the CPU it has run. Work reported bad by an earlier replay's kernels (a label out of range)
-  /// is raised here. @throws StateError, CaptureError while that stream captures.
+  /// on the CPU itself it has run. Work reported bad by an earlier replay's kernels (a label out of
+  /// range) is raised here. @throws StateError, CaptureError while that stream captures.
   void replay(Where where = Where::current());
   /// Gives everything back; waits for replays in flight.
   void reset();

@@ -19,7 +19,7 @@ Device Device::parse(std::string_view text) {
   }
   CAPSTAN_CHECK(ok, ValueError, "device: expected cpu, gpu or gpu:N with N < ", kMaxDevices,
                 ", got \"", text, '"');
-  return name == "cpu" ? Device{DeviceType::cpu, static_cast<std::int8_t>(index)} : gpu(index);
+  return name == "cpu" ? cpu(index) : gpu(index);
 }
 
 std::ostream& operator<<(std::ostream& out, Device device) {

@@ -13,7 +13,10 @@ struct Device {
   DeviceType type = DeviceType::cpu;
   std::int8_t index = 0;
 
-  [[nodiscard]] static constexpr Device cpu() noexcept { return {}; }
+  /// Index 0 is the CPU itself; others are emulated for tests, see emulated_cpu.h.
+  [[nodiscard]] static constexpr Device cpu(int index = 0) noexcept {
+    return {DeviceType::cpu, static_cast<std::int8_t>(index)};
+  }
   [[nodiscard]] static constexpr Device gpu(int index = 0) noexcept {
     return {DeviceType::gpu, static_cast<std::int8_t>(index)};
   }
@@ -21,6 +24,8 @@ struct Device {
   [[nodiscard]] static Device parse(std::string_view text);
 
   [[nodiscard]] constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
+  /// True for the CPU itself, where work runs at once and memory is the host's.
+  [[nodiscard]] constexpr bool is_host() const noexcept { return is_cpu() && index == 0; }
   [[nodiscard]] constexpr bool is_gpu() const noexcept { return type == DeviceType::gpu; }
   friend constexpr bool operator==(Device, Device) = default;
 };

@@ -8,7 +8,7 @@
 
 #include "framework/core/error.h"
 #include "framework/data/batch_worker.h"
-#include "framework/memory/caching_allocator.h"
+#include "framework/memory/pinned_buffer.h"
 #include "framework/runtime/event.h"
 #include "framework/runtime/forbidden.h"
 #include "framework/runtime/stream.h"
@@ -30,7 +30,7 @@ void check_options(const DataLoaderOptions& options) {
 void check_dataset(const Dataset& dataset) {
   const Tensor& inputs = dataset.inputs;
   const Tensor& labels = dataset.labels;
-  CAPSTAN_CHECK(inputs.device().is_cpu() && labels.device().is_cpu(), DeviceError,
+  CAPSTAN_CHECK(inputs.device().is_host() && labels.device().is_host(), DeviceError,
                 "data_loader: the data set must lie in host memory, got inputs ", describe(inputs),
                 " and labels ", describe(labels), "; the loader itself copies to its device");
   CAPSTAN_CHECK(inputs.dtype() == DType::uint8 || inputs.dtype() == DType::float32, DTypeError,
@@ -86,17 +86,6 @@ struct DataLoader::Impl {
     const std::int64_t b = options.batch_size;
     batches = options.drop_last ? n / b : n / b + (n % b != 0);
     batch_shape = options.flatten ? Shape{0, source.values} : dataset.inputs.shape();
-  }
-
-  ~Impl() {
-    worker.reset();
-    for (const std::size_t index : in_flight) {
-      try {
-        detail::wait_for(slots[index].copied);
-      } catch (const Error&) {
-        // Of a broken device, which reads nothing any more.
-      }
-    }
   }
 
   void refuse_in_capture() const { refuse_while_capturing(options.device, Forbidden::data_loader); }
@@ -168,8 +157,8 @@ Batch DataLoader::Impl::next(std::int64_t epoch) {
   ++position;
   // First, so that the buffer is not lost if a copy throws.
   in_flight.push_back(filled->index);
-  transfer_from_pinned(batch.inputs, filled->inputs);
-  transfer_from_pinned(batch.labels, filled->labels);
+  transfer_from_pinned(batch.inputs, slots[filled->index].inputs);
+  transfer_from_pinned(batch.labels, slots[filled->index].labels);
   slots[filled->index].copied.record(current_stream(options.device));
   return batch;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,7 +22,8 @@ struct BlockUses;
 /// them.
 inline constexpr std::uint64_t kAnyStream = 0;
 
-/// A piece of a segment. Neighbours are the pieces before and after it in the same segment.
+/// A piece of a segment, or a hole in it. Neighbours are the pieces before and after it in the same
+/// segment.
 struct Block {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
@@ -36,6 +38,8 @@ struct Block {
   bool captured =
       false;  ///< last handed to a capture, whose replays go on using it when it is free
   bool awaiting = false;  ///< freed, while other streams may still use it
+  bool growable = false;  ///< of a growable segment
+  bool hole = false;      ///< addresses of a growable segment without memory
 };
 
 inline constexpr std::size_t kBlockAlignment = 512;
@@ -85,8 +89,12 @@ class FreeList {
   Entries entries_;
 };
 
-/// The segments of one pool and the blocks that tile them. Every change is booked in the pool's own
-/// statistics and in those of the device.
+/// The segments of one pool and the blocks that tile them. A plain segment is memory from end to
+/// end. A growable one is a range of addresses that is first one hole; pages of memory are mapped
+/// behind a free block, or behind none, as requests need them, and free pages become holes again.
+/// Requests of one kind (stream or captures, small or large) share a growable segment, so the order
+/// of their sizes does not decide how much memory they take. Every change is booked in the pool's
+/// own statistics and in those of the device.
 ///
 /// Memory that a capture has used is kept apart from the rest: its graph goes on writing it, so
 /// only captures may have it again. Replays of one pool follow one another, so the free memory of
@@ -103,7 +111,8 @@ class BlockPool {
   void reset_peaks() noexcept;
 
   /// Hands out a block of `stream` for `requested` > 0 bytes, splitting a larger one; null if no
-  /// free block is large enough. After that `add_segment` and one more `take` need no host memory.
+  /// free block is large enough. After that `add_reservation` and `grow`, or `add_segment`, and one
+  /// more `take` need no host memory.
   [[nodiscard]] Block* take(std::size_t requested, std::uint64_t stream, bool for_capture = false);
   /// Takes back a block and merges it with its free neighbours.
   void give_back(Block* block) noexcept;
@@ -116,22 +125,49 @@ class BlockPool {
     void* address;
     std::size_t bytes;
   };
+
+  /// The first `bytes` of `hole`, for memory to be mapped there.
+  struct Growth {
+    Block* hole = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// The fewest pages that, mapped, let `take` serve these arguments, the lowest address among
+  /// equals; a null hole if no growable segment has room.
+  [[nodiscard]] Growth find_growth(std::size_t requested, std::uint64_t stream, bool for_capture,
+                                   std::size_t page) const noexcept;
+  /// Adds a growable segment without memory for such requests; its hole.
+  Block* add_reservation(Segment range, std::size_t requested, std::uint64_t stream,
+                         bool for_capture) noexcept;
+  /// Takes out a growable segment that is one hole.
+  void remove_reservation(Block* hole) noexcept;
+  /// Memory is mapped where `growth` says.
+  void grow(const Growth& growth, std::uint64_t stream, bool for_capture) noexcept;
+  /// Makes holes of the free pages of growable segments, calling `unmap` for each, and takes out
+  /// what is one hole then, calling `release`. Stops early if there is no host memory.
+  void release_free_pages(std::size_t page, const std::function<void(Segment)>& unmap,
+                          const std::function<void(Segment)>& release) noexcept;
   /// Brackets the captures that allocate here. After the last one, free memory of captures belongs
   /// to no stream.
   void capture_begins() noexcept { ++captures_; }
   void capture_ended() noexcept;
 
-  /// Takes out one segment that is wholly free, if there is one.
+  /// Takes out one plain segment that is wholly free, if there is one.
   [[nodiscard]] std::optional<Segment> remove_free_segment() noexcept;
+  /// True if nothing is in use in one segment, plain or growable.
   [[nodiscard]] bool has_free_segment() const noexcept;
 
   /// First block of each segment.
   [[nodiscard]] std::span<Block* const> segments() const noexcept { return segments_; }
   [[nodiscard]] std::size_t free_blocks() const noexcept;
   [[nodiscard]] std::size_t largest_free_block() const noexcept;
-  [[nodiscard]] std::size_t free_segment_bytes() const noexcept;
+  /// Of plain segments that are wholly free and of free pages of growable ones.
+  [[nodiscard]] std::size_t releasable_bytes(std::size_t page) const noexcept;
 
  private:
+  // What `take`, `add_reservation`, `grow` and `take` again can use up: one hole for the segment,
+  // one for the rest of it, one remainder.
+  static constexpr std::size_t kSparesNeeded = 3;
+
   struct Change {
     std::int64_t allocated = 0;
     std::int64_t requested = 0;
@@ -148,7 +184,15 @@ class BlockPool {
   }
   [[nodiscard]] Block* find_for_capture(std::size_t bytes, std::uint64_t stream,
                                         bool small) noexcept;
-  void grow();
+  /// No block of the segment is in use.
+  [[nodiscard]] static bool is_wholly_free(const Block* first) noexcept;
+  void add_chunk();
+  void insert_merged(Block* block) noexcept;
+  [[nodiscard]] std::vector<Block*>& holes_of(const Block* block) noexcept {
+    return holes_[block->captured ? 1 : 0][block->small ? 1 : 0];
+  }
+  void forget_hole(Block* hole) noexcept;
+  Block* make_hole(Block* block, const Segment& pages) noexcept;
   [[nodiscard]] Block* make_block() noexcept;
   void recycle(Block* block) noexcept;
   [[nodiscard]] Block* split(Block* block, std::size_t bytes) noexcept;
@@ -157,7 +201,8 @@ class BlockPool {
   const std::uint64_t id_;
   PoolStats stats_;
   PoolStats& total_;
-  std::array<std::array<FreeList, 2>, 2> lists_;  // by `captured`, by `small`
+  std::array<std::array<FreeList, 2>, 2> lists_;             // by `captured`, by `small`
+  std::array<std::array<std::vector<Block*>, 2>, 2> holes_;  // likewise
   int captures_ = 0;
   std::vector<Block*> segments_;
 

@@ -25,7 +25,11 @@ std::uint64_t next_pool_id() noexcept {
 
 CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
     : runtime(device_runtime),
-      deferred(device_runtime, [this](Block* block) { give_back(block); }) {
+      poisons(device_runtime.poisons()),
+      deferred(device_runtime, [this](Block* block) { give_back(block); }),
+      pinned(device_runtime),
+      page(device_runtime.page_bytes()),
+      growable(device_runtime.device().is_cpu()) {
   pools.push_back(std::make_unique<Pool>(0, "common", total));
   detail::add_capture_observer(this);
 }
@@ -33,7 +37,7 @@ CachingAllocator::Impl::Impl(DeviceRuntime& device_runtime)
 CachingAllocator::Impl::~Impl() {
   detail::remove_capture_observer(this);
   for (const auto& pool : pools) {
-    for (Block* first : pool->segments()) runtime.deallocate(first->address);
+    for (const Block* first : pool->segments()) release_segment(first);
   }
 }
 
@@ -63,37 +67,29 @@ CachingAllocator::Impl::Pool& CachingAllocator::Impl::route(const CaptureSession
   return *pool;
 }
 
-void* CachingAllocator::Impl::segment_from_device(std::size_t bytes) {
-  const std::size_t size = segment_size(bytes);
-  const auto reserved = static_cast<std::size_t>(total.reserved_bytes);
-  if (limit && (reserved > *limit || size > *limit - reserved)) return nullptr;
-  void* segment = runtime.allocate(size);
-  if (segment != nullptr) detail::count(counters().device_allocations);
-  return segment;
-}
-
 Block* CachingAllocator::Impl::take(Pool& pool, std::size_t bytes, std::uint64_t stream,
                                     bool for_capture) {
   if (Block* block = pool.take(bytes, stream, for_capture)) [[likely]]
     return block;
-  void* segment = segment_from_device(bytes);
+  bool more = add_memory(pool, bytes, stream, for_capture);
   // Waiting and freeing would break a capture, whichever thread it belongs to.
-  if (segment == nullptr && detail::active_captures() == 0) {
+  if (!more && detail::active_captures() == 0) {
     runtime.synchronize_device();
     deferred.poll();
     if (Block* block = pool.take(bytes, stream, for_capture)) return block;
-    give_back_free_segments(*pools.front());
-    segment = segment_from_device(bytes);
+    give_back_free_memory(*pools.front());
+    more = add_memory(pool, bytes, stream, for_capture);
   }
-  if (segment == nullptr) return nullptr;
-  history.segment("segment_alloc", segment, segment_size(bytes), pool.id());
-  pool.add_segment(segment, bytes, stream, for_capture);
-  return pool.take(bytes, stream, for_capture);
+  return more ? pool.take(bytes, stream, for_capture) : nullptr;
 }
 
 void CachingAllocator::Impl::give_back(Block* block) noexcept {
   auto& pool = static_cast<Pool&>(*block->pool);
   history.free_completed(block);
+  // Private pools hand memory on to other streams, in orders that this one knows nothing of.
+  if (poisons && pool.id() == 0) [[unlikely]] {
+    runtime.poison(block->address, block->bytes, block->stream);
+  }
   pool.give_back(block);
   if (pool.use_count == 0) [[unlikely]]
     released_wait = true;
@@ -108,16 +104,6 @@ void CachingAllocator::Impl::capture_ended(const CaptureSession& session) noexce
   if (released_wait) collect_released();
 }
 
-std::size_t CachingAllocator::Impl::give_back_free_segments(Pool& pool) noexcept {
-  std::size_t bytes = 0;
-  while (const auto segment = pool.remove_free_segment()) {
-    history.segment("segment_free", segment->address, segment->bytes, pool.id());
-    runtime.deallocate(segment->address);
-    bytes += segment->bytes;
-  }
-  return bytes;
-}
-
 bool CachingAllocator::Impl::wait_for_device() noexcept {
   try {
     runtime.synchronize_device();
@@ -128,18 +114,25 @@ bool CachingAllocator::Impl::wait_for_device() noexcept {
 }
 
 void CachingAllocator::Impl::collect_released() noexcept {
-  const auto due = [](const auto& pool) {
-    return pool->use_count == 0 && (pool->segments().empty() || pool->has_free_segment());
-  };
   released_wait = false;
+  const auto due = [this](const auto& pool) { return is_due(*pool); };
   if (std::none_of(pools.begin(), pools.end(), due)) return;  // so that no free waits in vain
   released_wait = detail::active_captures() != 0 || !wait_for_device();
   if (released_wait) return;
   for (const auto& pool : pools) {
-    if (pool->use_count == 0) give_back_free_segments(*pool);
+    if (pool->use_count != 0) continue;
+    give_back_free_memory(*pool);
+    pool->release_due = false;
   }
   std::erase_if(pools,
                 [](const auto& pool) { return pool->use_count == 0 && pool->segments().empty(); });
+}
+
+// Pages that a later free completes wait for the rest of their segment, or every such free would
+// wait for the device.
+bool CachingAllocator::Impl::is_due(const Pool& pool) const noexcept {
+  return pool.use_count == 0 && (pool.segments().empty() || pool.has_free_segment() ||
+                                 (pool.release_due && pool.releasable_bytes(page) != 0));
 }
 
 CachingAllocator::CachingAllocator(DeviceRuntime& runtime)
@@ -240,8 +233,12 @@ void CachingAllocator::release_pool(std::uint64_t id) noexcept {
   const std::lock_guard lock(impl_->mutex);
   Impl::Pool* pool = impl_->find(id);
   if (id == 0 || pool == nullptr || pool->use_count == 0) return;
-  if (--pool->use_count == 0) impl_->collect_released();
+  if (--pool->use_count != 0) return;
+  pool->release_due = true;
+  impl_->collect_released();
 }
+
+PinnedAllocator& CachingAllocator::pinned() noexcept { return impl_->pinned; }
 
 AllocatorStats CachingAllocator::stats() const {
   const std::lock_guard lock(impl_->mutex);

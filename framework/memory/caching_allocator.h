@@ -18,6 +18,7 @@ namespace capstan {
 
 /// A piece of a segment, handed out or free. Fields are the allocator's.
 struct Block;
+class PinnedAllocator;
 
 /// Byte and count totals of one pool, or of the whole device.
 struct PoolStats {
@@ -25,7 +26,7 @@ struct PoolStats {
   std::int64_t reserved_bytes = 0;   ///< held from the device
   std::int64_t requested_bytes = 0;  ///< handed out, as asked for
   std::int64_t blocks = 0;           ///< handed out
-  std::int64_t segments = 0;         ///< raw device allocations held
+  std::int64_t segments = 0;         ///< raw allocations and growable segments held
   std::int64_t peak_allocated_bytes = 0;
   std::int64_t peak_reserved_bytes = 0;
 };
@@ -51,6 +52,7 @@ struct CacheEmptied {
   std::size_t kept_beside =
       0;  ///< kept in the common pool: in segments with live blocks, unless `capturing`
   std::size_t kept_in_pools = 0;  ///< kept: in private pools
+  std::size_t pinned = 0;         ///< page-locked host memory given back to the system
   bool capturing = false;         ///< nothing was done, since a capture is in progress
   /// What stayed cached and why, for people; empty if nothing did.
   [[nodiscard]] std::string reason() const;
@@ -76,8 +78,11 @@ struct Shortage {
 /// `record_stream` names those streams. Inside of a capture its recording says who uses a block: it
 /// is reused in the same capture as soon as the recorded order puts every use before the request.
 ///
-/// Sizes round up to 512 bytes. Requests up to 1 MiB are cut from 2 MiB segments; up to 10 MiB from
-/// 20 MiB segments; larger ones get segments of their own, rounded up to 2 MiB.
+/// Sizes round up to 512 bytes. Growable segments (`set_growable_segments`): one range of addresses
+/// for each pool, stream and kind of request (up to 1 MiB or larger), behind which memory is put as
+/// needed, in pages of 2 MiB, so that the order of sizes does not decide how much is held. Plain
+/// segments: requests up to 1 MiB are cut from 2 MiB; up to 10 MiB from 20 MiB; larger ones get
+/// segments of their own, rounded up to 2 MiB.
 class CachingAllocator {
  public:
   explicit CachingAllocator(DeviceRuntime& runtime);
@@ -112,7 +117,8 @@ class CachingAllocator {
   void release_pool(std::uint64_t id) noexcept;
 
   /// Gives free segments of the common pool back to the device, after waiting for it. Pools in use
-  /// keep theirs, which replays need. Does nothing while any capture is in progress.
+  /// keep theirs, which replays need. Likewise free page-locked memory. Does nothing while any
+  /// capture is in progress.
   CacheEmptied empty_cache();
 
   /// Most bytes that this allocator holds from the device, private pools included; nullopt (the
@@ -121,6 +127,13 @@ class CachingAllocator {
   /// As a part of the device's memory; 1 is no limit. @throws ValueError unless 0 < fraction <= 1.
   void set_memory_fraction(double fraction);
   [[nodiscard]] std::optional<std::size_t> memory_limit() const;
+
+  /// Whether memory is added to growable segments, where the device can, or comes in plain ones. At
+  /// first true on the CPU and false on a GPU. Segments that are there stay as they are and go on
+  /// serving.
+  void set_growable_segments(bool enabled);
+  /// False also where the device cannot.
+  [[nodiscard]] bool has_growable_segments() const;
 
   /// `observer` is called, without any lock, before an OutOfMemory is thrown; it must not throw.
   /// @return  a number for `remove_shortage_observer`.
@@ -134,6 +147,9 @@ class CachingAllocator {
   void name_allocation(const Block* block, const char* operation);
   /// As `memory_snapshot` in memory_snapshot.h.
   [[nodiscard]] std::string snapshot() const;
+
+  /// Page-locked host memory for copies to and from the device.
+  [[nodiscard]] PinnedAllocator& pinned() noexcept;
 
   [[nodiscard]] AllocatorStats stats() const;
   void reset_peak_stats();
@@ -199,25 +215,6 @@ class [[nodiscard]] PoolGuard {
  private:
   const GraphPool pool_;
   const PoolGuard* const outer_;
-};
-
-/// Page-locked host memory for asynchronous copies to and from `device`; plain memory for the CPU.
-class PinnedBuffer {
- public:
-  PinnedBuffer() noexcept = default;
-  /// @throws OutOfMemory.
-  PinnedBuffer(Device device, std::size_t bytes);
-  ~PinnedBuffer();
-  PinnedBuffer(PinnedBuffer&& other) noexcept;
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
-
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  Device device_;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
 };
 
 }  // namespace capstan

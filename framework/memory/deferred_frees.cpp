@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 
 namespace capstan {
 namespace {
@@ -134,7 +135,9 @@ void DeferredFrees::hold(Use& use) noexcept {
 
 void DeferredFrees::mark(Use& use) noexcept {
   Queue& queue = use.queue->second;
-  if (queue.stream->session() != nullptr) return hold(use);
+  // Of two threads one may come to begin a capture here; an event must not be recorded into it.
+  const std::unique_lock entering(queue.stream->entering, std::try_to_lock);
+  if (!entering.owns_lock() || queue.stream->session() != nullptr) return hold(use);
   try {
     if (events_.empty()) {
       events_.reserve(event_count_ + 1);  // so that every event can come back

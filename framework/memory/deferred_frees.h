@@ -89,7 +89,7 @@ class DeferredFrees {
   std::list<BlockUses> used_;
   Queues queues_;
   std::unordered_map<std::uint64_t, Capture> captures_;  // by session id
-  Use* held_ = nullptr;  // freed while their stream captures, chained by `next`
+  Use* held_ = nullptr;  // freed while their stream captures or is about to, chained by `next`
   std::vector<void*> events_;
   std::size_t event_count_ = 0;
   std::size_t blocks_ = 0;

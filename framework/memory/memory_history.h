@@ -23,7 +23,8 @@ struct AllocationSite {
 
 /// One thing that an allocator did.
 struct MemoryEvent {
-  const char* action = "";  ///< alloc, free_requested, free_completed, segment_alloc, ...
+  const char* action =
+      "";  ///< alloc, free_requested, free_completed, segment_alloc, segment_map, ...
   const void* address = nullptr;
   std::size_t bytes = 0;
   std::uint64_t stream = 0;

@@ -72,7 +72,7 @@ Shortage CachingAllocator::Impl::shortage(std::size_t bytes) const {
   if (detail::active_captures() != 0) {
     out << "; a capture is in progress, so cached memory could not be given back: call "
            "empty_cache before capturing";
-    const std::size_t possible = pools.front()->free_segment_bytes();
+    const std::size_t possible = pools.front()->releasable_bytes(page);
     if (possible != 0) out << ", which could free " << readable(possible);
   }
   out << "; use smaller batches or drop graphs and tensors that are no longer needed";
@@ -99,8 +99,9 @@ CacheEmptied CachingAllocator::empty_cache() {
     impl_->deferred.poll();
     const std::int64_t before = impl_->total.reserved_bytes;
     if (impl_->released_wait) impl_->collect_released();
-    impl_->give_back_free_segments(*impl_->pools.front());
+    impl_->give_back_free_memory(*impl_->pools.front());
     result.bytes = static_cast<std::size_t>(before - impl_->total.reserved_bytes);
+    result.pinned = impl_->pinned.empty_cache();
   }
   const std::int64_t common = cached(impl_->pools.front()->stats());
   result.kept_beside = static_cast<std::size_t>(common);
@@ -126,6 +127,16 @@ void CachingAllocator::set_memory_fraction(double fraction) {
 std::optional<std::size_t> CachingAllocator::memory_limit() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->limit;
+}
+
+void CachingAllocator::set_growable_segments(bool enabled) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->growable = enabled;
+}
+
+bool CachingAllocator::has_growable_segments() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->growable && impl_->page != 0;
 }
 
 int CachingAllocator::add_shortage_observer(std::function<void(const Shortage&)> observer) {

@@ -45,6 +45,7 @@ void write_place(std::ostream& out, const char* operation, const Where& where) {
 }
 
 const char* state_of(const Block* block) {
+  if (block->hole) return "unmapped";
   if (block->free) return "free";
   return block->awaiting ? "awaiting_free" : "in_use";
 }
@@ -97,8 +98,9 @@ std::string CachingAllocator::snapshot() const {
     for (const Block* first : pool->segments()) {
       out << comma << "{\"address\":" << reinterpret_cast<std::uintptr_t>(first->address)
           << ",\"pool\":" << pool->id() << ",\"small\":" << (first->small ? "true" : "false")
-          << ",\"blocks\":[";
+          << ",\"growable\":" << (first->growable ? "true" : "false") << ",\"blocks\":[";
       for (const Block* block = first; block != nullptr; block = block->next) {
+        if (block->hole && block->next == nullptr) break;  // room to grow
         if (block != first) out << ',';
         write_block(out, block, impl_->history.site(block));
       }
@@ -106,7 +108,18 @@ std::string CachingAllocator::snapshot() const {
       comma = ",";
     }
   }
-  out << "],\"history\":[";
+  const PinnedStats pinned = impl_->pinned.stats();
+  out << "],\"pinned\":{\"allocated_bytes\":" << pinned.allocated_bytes
+      << ",\"reserved_bytes\":" << pinned.reserved_bytes
+      << ",\"awaiting_bytes\":" << pinned.awaiting_bytes << ",\"blocks\":[";
+  comma = "";
+  for (const PinnedAllocator::BlockReport& block : impl_->pinned.report()) {
+    out << comma << "{\"address\":" << reinterpret_cast<std::uintptr_t>(block.address)
+        << ",\"bytes\":" << block.bytes << ",\"requested\":" << block.requested << ",\"state\":\""
+        << block.state << "\"}";
+    comma = ",";
+  }
+  out << "]},\"history\":[";
   comma = "";
   for (const MemoryEvent& event : impl_->history.events()) {
     out << comma;

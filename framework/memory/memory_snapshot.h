@@ -8,8 +8,10 @@
 namespace capstan {
 
 /// What the allocator of `device` holds, as JSON: totals, pools, segments with their blocks (state,
-/// sizes, stream and, since `record_history`, operation, module and user's line) and the history.
-/// Free memory that no stream owns has stream 0.
+/// sizes, stream and, since `record_history`, operation, module and user's line), blocks of
+/// page-locked memory and the history. Free memory that no stream owns has stream 0. What a
+/// growable segment has given back between its blocks is "unmapped"; the room at its end is left
+/// out.
 [[nodiscard]] std::string memory_snapshot(Device device = Device::cpu());
 
 /// Writes `memory_snapshot` to a file: if the path ends in ".html", as a page that draws it in any

@@ -1,3 +1,5 @@
+#include "framework/memory/pinned_buffer.h"
+
 #include <utility>
 
 #include "framework/core/error.h"
@@ -6,26 +8,28 @@
 namespace capstan {
 
 PinnedBuffer::PinnedBuffer(Device device, std::size_t bytes) : device_(device), bytes_(bytes) {
-  if (bytes == 0) return;
-  data_ = runtime(device).allocate_pinned(bytes);
-  CAPSTAN_CHECK(data_ != nullptr, OutOfMemory, "PinnedBuffer: no page-locked memory left for ",
-                bytes, " bytes; use smaller batches or less prefetching");
-}
-
-PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) runtime(device_).deallocate_pinned(data_);
+  if (bytes != 0) memory_ = allocator(device).pinned().allocate(bytes);
 }
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : device_(other.device_),
-      data_(std::exchange(other.data_, nullptr)),
+      memory_(std::move(other.memory_)),
       bytes_(std::exchange(other.bytes_, 0)) {}
 
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
+  std::swap(memory_, other.memory_);
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+void* PinnedBuffer::data() const noexcept { return memory_ ? memory_->data() : nullptr; }
+
+void PinnedBuffer::record_use(const Stream& stream) const {
+  CAPSTAN_CHECK(stream.device() == device_, DeviceError,
+                "record_use: the page-locked memory is for ", device_, " and the stream of ",
+                stream.device());
+  if (memory_) allocator(device_).pinned().record_use(memory_, stream.state());
 }
 
 }  // namespace capstan

@@ -18,6 +18,7 @@ th:first-child, td:first-child { text-align: left; }
 .in_use { background: #3b76b5; }
 .awaiting_free { background: #e0a030; }
 .free { background: #dde3ea; }
+.unmapped { background: #fff; }
 .key span { display: inline-block; width: 12px; height: 12px; margin: 0 4px 0 14px; }
 #about { position: sticky; top: 0; background: #fff; padding: 6px 0; min-height: 1.3em; }
 </style>
@@ -27,7 +28,7 @@ th:first-child, td:first-child { text-align: left; }
 <p id="total"></p>
 <table id="pools"></table>
 <p class="key"><span class="in_use"></span>in use<span class="awaiting_free"></span>freed, used by
-other streams<span class="free"></span>free</p>
+other streams<span class="free"></span>free<span class="unmapped"></span>without memory</p>
 <p id="about">Point at a block.</p>
 <div id="segments"></div>
 <h2>History</h2>
@@ -58,7 +59,9 @@ const row = (table, tag, cells) => {
 byId('device').textContent = snapshot.device;
 byId('total').textContent = size(snapshot.total.allocated_bytes) + ' in use, ' +
     size(snapshot.total.reserved_bytes) + ' held in ' + snapshot.total.segments + ' segments, limit ' +
-    (snapshot.limit === null ? 'none' : size(snapshot.limit));
+    (snapshot.limit === null ? 'none' : size(snapshot.limit)) + '; page-locked host memory: ' +
+    size(snapshot.pinned.allocated_bytes) + ' in use, ' + size(snapshot.pinned.reserved_bytes) +
+    ' held';
 row(byId('pools'), 'th', ['pool', 'uses', 'in use', 'held', 'peak in use', 'blocks', 'segments']);
 const names = {};
 for (const pool of snapshot.pools) {

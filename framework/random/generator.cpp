@@ -8,11 +8,26 @@
 #include "framework/memory/caching_allocator.h"
 #include "framework/random/philox_state.h"
 #include "framework/runtime/capture_session.h"
+#include "framework/runtime/dispatch.h"
+#include "framework/runtime/emulated_checks.h"
 #include "framework/runtime/forbidden.h"
 #include "framework/runtime/stream.h"
 #include "framework/tensor/write_journal.h"
 
 namespace capstan {
+namespace {
+
+struct WordsArgs {
+  std::uint64_t* words;
+  GeneratorState value;
+};
+
+void write_words(const WordsArgs& args) {
+  args.words[0] = args.value.seed;
+  args.words[1] = args.value.offset;
+}
+
+}  // namespace
 
 struct Generator::State : std::enable_shared_from_this<Generator::State> {
   class Captured;
@@ -47,7 +62,7 @@ class Generator::State::Captured final : public ReplayPrologue {
                    .allocate(2 * sizeof(std::uint64_t), default_stream(state_->device).state())) {}
 
   ~Captured() override {
-    if (used_ && state_->device.is_gpu()) {
+    if (used_ && !state_->device.is_host()) {
       try {
         runtime(state_->device).synchronize_device();  // a replay may still read the words
       } catch (const Error&) {
@@ -66,19 +81,28 @@ class Generator::State::Captured final : public ReplayPrologue {
     return std::exchange(drawn_, drawn_ + count);
   }
 
+  void announce_words(StreamState& stream) const {
+    RecordedOp operation;
+    operation.name = "generator state";
+    operation.where = detail::call_context.where;
+    operation.stream = stream.id;
+    operation.writes = {{.address = words(), .bytes = 2 * sizeof(std::uint64_t)}};
+    detail::check_operation(std::move(operation), stream);
+  }
+
   void before_replay(StreamState& stream) override {
     const std::lock_guard lock(state_->mutex);
     const GeneratorState now = state_->value;
+    if (!used_ && !state_->device.is_host()) {
+      // What the default stream did with this memory before must be over.
+      Stream(Ref<StreamState>(&stream)).wait_stream(default_stream(state_->device));
+    }
     if (state_->device.is_gpu()) {
-      if (!used_) {
-        // What the default stream did with this memory before must be over.
-        Stream(Ref<StreamState>(&stream)).wait_stream(default_stream(state_->device));
-      }
       stream.runtime.make_current();
       gpu::set_philox_state(words(), now.seed, now.offset, stream);
     } else {
-      words()[0] = now.seed;
-      words()[1] = now.offset;
+      if (detail::checks_operations.load(std::memory_order_relaxed)) announce_words(stream);
+      cpu::submit(stream, write_words, WordsArgs{words(), now});
     }
     used_ = true;
     state_->journal();

@@ -205,4 +205,30 @@ bool AccessHistory::in_use(const void* address, std::size_t bytes, const Clock& 
   return false;
 }
 
+void AccessHistory::forget(const Clock& clock) {
+  for (auto at = stretches_.begin(); at != stretches_.end();) {
+    std::vector<Use>& uses = at->second.uses;
+    std::erase_if(uses,
+                  [&](const Use& use) { return detail::at(clock, use.chain) >= use.position; });
+    at = uses.empty() ? stretches_.erase(at) : std::next(at);
+  }
+}
+
+void AccessHistory::forget(const void* address, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  split(begin);
+  split(begin + bytes);
+  stretches_.erase(stretches_.lower_bound(begin), stretches_.lower_bound(begin + bytes));
+}
+
+std::vector<std::int64_t> AccessHistory::numbers() const {
+  std::vector<std::int64_t> found;
+  for (const auto& [begin, stretch] : stretches_) {
+    for (const Use& use : stretch.uses) found.push_back(use.number);
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 }  // namespace capstan

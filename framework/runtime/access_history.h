@@ -55,6 +55,12 @@ class AccessHistory {
   /// True if the memory has a use that `clock` does not count.
   [[nodiscard]] bool in_use(const void* address, std::size_t bytes, const Clock& clock) const;
   void clear() noexcept { stretches_.clear(); }
+  /// Drops every use that `clock` counts: of those who come after all of it.
+  void forget(const Clock& clock);
+  /// Drops every use of memory that is gone.
+  void forget(const void* address, std::size_t bytes);
+  /// Numbers of the operations that are still held, ascending.
+  [[nodiscard]] std::vector<std::int64_t> numbers() const;
 
  private:
   struct Use {

@@ -120,6 +120,7 @@ Ref<CaptureSession> CaptureSession::begin(const Stream& origin, CaptureRequest r
     const std::lock_guard lock(sessions().mutex);
     sessions().active.emplace(session->id_, session.get());
   }
+  const std::lock_guard entering(origin.state().entering);
   try {
     session->builder_ = origin.state().runtime.begin_capture(origin.state(), request.mode);
   } catch (...) {
@@ -335,6 +336,25 @@ std::optional<CaptureStatus> CaptureSession::status_barring(Device device) {
     if (bars && active->origin_.device().type == device.type) return active->status();
   }
   return std::nullopt;
+}
+
+std::optional<CaptureStatus> CaptureSession::status_beside(Device device) {
+  const std::lock_guard lock(sessions().mutex);
+  for (const auto& [id, active] : sessions().active) {
+    const Device origin = active->origin_.device();
+    if (origin == device || active->thread_ != std::this_thread::get_id()) continue;
+    if (detail::current_stream_state(origin).session() == active) return active->status();
+  }
+  return std::nullopt;
+}
+
+void refuse_another_device(const char* operation, Device device) {
+  if (detail::active_captures() == 0 || device.is_host()) return;
+  if (detail::current_stream_state(device).session() != nullptr) return;
+  const auto capture = CaptureSession::status_beside(device);
+  CAPSTAN_CHECK(!capture, CaptureError, operation, ": device ", device,
+                " inside capture on device ", capture->device,
+                "; a graph is of one device: move the tensors there, or capture on ", device);
 }
 
 bool is_current_stream_capturing(Device device) {

@@ -101,6 +101,8 @@ class CaptureSession : public RefCounted {
   /// A capture whose error mode forbids the calling thread to wait for devices of this type or ask
   /// them: one in the global mode, or one that this thread began and that is not relaxed.
   [[nodiscard]] static std::optional<CaptureStatus> status_barring(Device device);
+  /// A capture that this thread began, and whose stream is still current, on another device.
+  [[nodiscard]] static std::optional<CaptureStatus> status_beside(Device device);
 
  private:
   struct Member;
@@ -119,6 +121,11 @@ class CaptureSession : public RefCounted {
   Ref<RefCounted> builder_;
   std::unique_ptr<State> state_;
 };
+
+/// Throws CaptureError if the calling thread captures on one device, and `operation` is about to
+/// run on the current stream of another one, `device`, that is no part of a capture: the graph
+/// would lack it. The host's own work is fine.
+void refuse_another_device(const char* operation, Device device);
 
 /// True if the calling thread's current stream of `device` captures.
 [[nodiscard]] bool is_current_stream_capturing(Device device = Device::cpu());

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "framework/core/error.h"
@@ -14,6 +15,7 @@
 #include "framework/runtime/cuda_capture_mode.h"
 #include "framework/runtime/cuda_check.h"
 #include "framework/runtime/cuda_graph.h"
+#include "framework/runtime/cuda_pages.h"
 #include "framework/runtime/cuda_stream.h"
 #include "framework/runtime/library_handles.h"
 #include "framework/runtime/runtime.h"
@@ -59,6 +61,7 @@ class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int index) : device_(Device::gpu(index)) {
     CudaRuntime::make_current();
+    pages_.emplace(index);  // now that the driver is initialised
     cudaDeviceProp properties{};
     CAPSTAN_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
@@ -106,6 +109,30 @@ class CudaRuntime final : public DeviceRuntime {
     DeviceMemory memory;
     CAPSTAN_CUDA_CHECK(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes));
     return memory;
+  }
+
+  std::size_t page_bytes() noexcept override { return pages_->page_bytes(); }
+
+  void* reserve_addresses(std::size_t bytes) override {
+    const RelaxedCaptureMode relaxed;
+    make_current();
+    return pages_->reserve(bytes);
+  }
+
+  void release_addresses(void* address, std::size_t bytes) noexcept override {
+    const RelaxedCaptureMode relaxed;
+    pages_->release(address, bytes);
+  }
+
+  bool map_pages(void* address, std::size_t bytes) override {
+    const RelaxedCaptureMode relaxed;
+    make_current();
+    return pages_->map(address, bytes);
+  }
+
+  void unmap_pages(void* address, std::size_t bytes) noexcept override {
+    const RelaxedCaptureMode relaxed;
+    pages_->unmap(address, bytes);
   }
 
   void* create_stream(int priority) override {
@@ -175,6 +202,8 @@ class CudaRuntime final : public DeviceRuntime {
     CAPSTAN_CUDA_CHECK(cudaStreamWaitEvent(native_stream(stream), as_event(event), 0));
   }
 
+  bool waits_for(Device other) const noexcept override { return other.is_gpu(); }
+
   bool event_done(void* event) override {
     const RelaxedCaptureMode relaxed;
     return is_done(cudaEventQuery(as_event(event)), "cudaEventQuery");
@@ -215,6 +244,7 @@ class CudaRuntime final : public DeviceRuntime {
 
  private:
   const Device device_;
+  std::optional<CudaPages> pages_;
   std::string name_;
   std::mutex streams_mutex_;
   std::vector<cudaStream_t> streams_;

@@ -12,9 +12,26 @@ namespace capstan {
 
 namespace cpu {
 using KernelThunk = void (*)(void (*kernel)(), const void* args);
-/// Appends a kernel call to the capture that `stream` is part of; `args` is copied.
-void record_kernel(StreamState& stream, KernelThunk thunk, void (*kernel)(), const void* args,
-                   std::size_t bytes);
+/// Hands a kernel call to a stream that defers: to its queue, or to the capture that it is part of.
+/// `args` is copied.
+void defer_kernel(StreamState& stream, KernelThunk thunk, void (*kernel)(), const void* args,
+                  std::size_t bytes);
+
+/// Runs `kernel` in the order of `stream`, which is of a CPU device: at once where nothing defers.
+template <typename Args>
+void submit(StreamState& stream, void (*kernel)(const Args&), const Args& args) {
+  static_assert(std::is_trivially_copyable_v<Args>,
+                "kernel arguments are raw addresses and scalars");
+  static_assert(alignof(Args) <= 16);
+  if (!stream.defers()) {
+    kernel(args);
+    return;
+  }
+  const KernelThunk thunk = [](void (*function)(), const void* bytes) {
+    reinterpret_cast<void (*)(const Args&)>(function)(*static_cast<const Args*>(bytes));
+  };
+  defer_kernel(stream, thunk, reinterpret_cast<void (*)()>(kernel), &args, sizeof(Args));
+}
 }  // namespace cpu
 
 /// The one seam through which kernels run. Hands `args` to the kernel of `device` on the calling
@@ -23,21 +40,13 @@ void record_kernel(StreamState& stream, KernelThunk thunk, void (*kernel)(), con
 template <typename Args>
 void dispatch(Device device, void (*on_cpu)(const Args&), void (*on_gpu)(const Args&, StreamState&),
               const Args& args) {
-  static_assert(std::is_trivially_copyable_v<Args>,
-                "kernel arguments are raw addresses and scalars");
-  static_assert(alignof(Args) <= 16);
   detail::count(counters().dispatches);
   StreamState& stream = detail::current_stream_state(device);
   if (device.is_gpu()) {
     stream.runtime.make_current();
     on_gpu(args, stream);
-  } else if (stream.session() == nullptr) {
-    on_cpu(args);
   } else {
-    const cpu::KernelThunk thunk = [](void (*kernel)(), const void* bytes) {
-      reinterpret_cast<void (*)(const Args&)>(kernel)(*static_cast<const Args*>(bytes));
-    };
-    cpu::record_kernel(stream, thunk, reinterpret_cast<void (*)()>(on_cpu), &args, sizeof(Args));
+    cpu::submit(stream, on_cpu, args);
   }
 }
 

@@ -107,7 +107,7 @@ void raise_faults(Device device) {
 }
 
 void raise_faults_if_done(Device device) {
-  if (device.is_cpu() && !is_current_stream_capturing(device)) raise_faults(device);
+  if (device.is_host() && !is_current_stream_capturing(device)) raise_faults(device);
 }
 
 }  // namespace capstan

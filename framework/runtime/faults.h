@@ -32,7 +32,7 @@ struct FaultRecord {
 void raise_faults(Device device);
 
 /// For the end of an operation that can fault: raises at once where the work has already run (the
-/// CPU outside of a capture).
+/// CPU itself outside of a capture).
 void raise_faults_if_done(Device device);
 
 namespace cpu {

@@ -27,6 +27,7 @@ enum class Forbidden : std::uint8_t {
   event_query,
   event_synchronize,
   event_elapsed_ms,
+  wait_event_across,
   manual_seed,
   generator_manual_seed,
   generator_state,

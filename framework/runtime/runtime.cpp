@@ -6,6 +6,7 @@
 
 #include "framework/core/error.h"
 #include "framework/runtime/cpu_runtime.h"
+#include "framework/runtime/emulated_runtime.h"
 
 namespace capstan {
 namespace {
@@ -17,8 +18,7 @@ const detail::CudaProbe& cuda_probe() noexcept {
 
 std::unique_ptr<DeviceRuntime> make_runtime(Device device) {
   if (device.is_cpu()) {
-    CAPSTAN_CHECK(device.index == 0, DeviceError, "device: there is one cpu, got ", device);
-    return cpu::make_runtime();
+    return device.is_host() ? cpu::make_runtime() : emulated::make_runtime(device);
   }
   CAPSTAN_CHECK(gpu_available(), DeviceError,
                 "device: no GPU can be used: ", gpu_unavailable_reason(), "; use Device::cpu()");

@@ -44,8 +44,9 @@ struct DeviceMemory {
   std::size_t total_bytes = 0;
 };
 
-/// One device seen from below: raw memory, streams, events, copies, native capture. Two
-/// implementations, `cpu` and `cuda`; what each promises beyond this is in its own header. Handles
+/// One device seen from below: raw memory, streams, events, copies, native capture. Three
+/// implementations, `cpu`, `emulated` and `cuda`; what each promises beyond this is in its own
+/// header. Handles
 /// are opaque here; `Stream` and `Event` own them. Every function may be called from any thread.
 /// Failures throw CudaError (or OutOfMemory where said); functions marked noexcept report to
 /// stderr.
@@ -66,6 +67,25 @@ class DeviceRuntime {
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void deallocate_pinned(void* address) noexcept = 0;
   [[nodiscard]] virtual DeviceMemory memory() = 0;
+  /// True if `poison` does something: fills memory that the caching allocator got back, in the
+  /// order of the stream with this id, so that who still reads it sees.
+  [[nodiscard]] virtual bool poisons() const noexcept { return false; }
+  virtual void poison(void*, std::size_t, std::uint64_t) noexcept {}
+
+  // Addresses, and memory put behind them page by page: segments that grow, for the caching
+  // allocator alone. Permitted during a capture like `allocate`. Ranges are whole pages.
+  /// Bytes of a page; 0 (the default) if this device has no such thing. The rest is not called
+  /// then.
+  [[nodiscard]] virtual std::size_t page_bytes() noexcept { return 0; }
+  /// A range without memory, aligned to a page. Null when no addresses are left.
+  [[nodiscard]] virtual void* reserve_addresses(std::size_t /*bytes*/) { return nullptr; }
+  /// The whole range as reserved, with nothing mapped in it.
+  virtual void release_addresses(void* /*address*/, std::size_t /*bytes*/) noexcept {}
+  /// Puts memory behind a part of a reserved range that has none. False when the device has no
+  /// memory left; nothing is mapped then.
+  [[nodiscard]] virtual bool map_pages(void* /*address*/, std::size_t /*bytes*/) { return false; }
+  /// Gives back the memory of a part that has some. The device must be done with it.
+  virtual void unmap_pages(void* /*address*/, std::size_t /*bytes*/) noexcept {}
 
   [[nodiscard]] virtual void* create_stream(int priority) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
@@ -76,7 +96,10 @@ class DeviceRuntime {
   [[nodiscard]] virtual void* create_event(bool timing) = 0;
   virtual void destroy_event(void* event) noexcept = 0;
   virtual void record_event(void* event, StreamState& stream) = 0;
+  /// `event` is of a device for which `waits_for` holds.
   virtual void wait_event(StreamState& stream, void* event) = 0;
+  /// True if streams of this device can wait for events of `other` without the host.
+  [[nodiscard]] virtual bool waits_for(Device other) const noexcept { return other == device(); }
   [[nodiscard]] virtual bool event_done(void* event) = 0;
   virtual void synchronize_event(void* event) = 0;
   [[nodiscard]] virtual float elapsed_ms(void* start, void* end) = 0;

@@ -62,7 +62,8 @@ StreamState::StreamState(DeviceRuntime& owner, void* handle, int level, bool is_
       native(handle),
       id(next_stream_id()),
       priority(level),
-      is_default(is_default_stream) {}
+      is_default(is_default_stream),
+      defers_(handle != nullptr) {}
 
 StreamState::~StreamState() { runtime.destroy_stream(native); }
 
@@ -89,13 +90,22 @@ void Stream::wait_event(const Event& event, Where where) const {
   const CallSite site(where);
   if (!event.recorded_) return;
   CaptureSession* const own = state_->session();
+  const bool native = state_->runtime.waits_for(event.device());
   if (event.capture_id_ == 0) {
     CAPSTAN_CHECK(own == nullptr, CaptureError, "stream.wait_event: stream ", id(),
                   " is capturing and the event was recorded outside of the capture; record it on a "
                   "stream of the capture, or wait before the capture begins");
-    state_->runtime.wait_event(*state_, event.native_);
+    if (native) {
+      state_->runtime.wait_event(*state_, event.native_);
+    } else if (!event.device().is_host()) {  // whose events are done
+      refuse_while_capturing(event.device(), Forbidden::wait_event_across);
+      detail::wait_for(event);
+    }
     return;
   }
+  CAPSTAN_CHECK(native, CaptureError, "stream.wait_event: stream ", id(), " of ", device(),
+                " cannot take part in a capture on ", event.device(),
+                "; use a stream of that device");
   const Ref<CaptureSession> session = CaptureSession::find(event.capture_id_);
   CAPSTAN_CHECK(session, CaptureError,
                 "stream.wait_event: the capture in which the event was recorded has ended; record "
@@ -105,6 +115,7 @@ void Stream::wait_event(const Event& event, Where where) const {
   CAPSTAN_CHECK(!is_default(), CaptureError,
                 "stream.wait_event: the default stream cannot take part in a capture; use a stream "
                 "made by Stream::create");
+  const std::lock_guard entering(state_->entering);
   state_->runtime.wait_event(*state_, event.native_);
   session->join(*state_, event.clock_);
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "framework/core/call_site.h"
 #include "framework/core/device.h"
@@ -25,25 +26,32 @@ class StreamState : public RefCounted {
   }
   void set_session(CaptureSession* session) noexcept {
     session_.store(session, std::memory_order_release);
+    defers_.store(session != nullptr || native != nullptr, std::memory_order_release);
   }
+  /// True unless work runs at once: if the stream is a queue, or takes part in a capture.
+  [[nodiscard]] bool defers() const noexcept { return defers_.load(std::memory_order_acquire); }
 
   DeviceRuntime& runtime;
   const Device device;
-  void* const native;  ///< cudaStream_t on the GPU, null on the CPU
+  void* const native;  ///< cudaStream_t on the GPU, a queue on an emulated device, else null
   const std::uint64_t id;
   const int priority;
   const bool is_default;
+  /// Held while the stream enters a capture, and by who records on it what must not become part of
+  /// one: `session` then does not change to a capture meanwhile.
+  std::mutex entering;
 
  private:
   std::atomic<CaptureSession*> session_{nullptr};
+  std::atomic<bool> defers_;
 };
 
 struct StreamOptions {
   int priority = 0;  ///< 0 is normal, negative is more urgent
 };
 
-/// A queue of work on one device, cheap to copy; copies name the same queue. The CPU runs work at
-/// once (inline mode), so its streams differ only in what a capture makes of them.
+/// A queue of work on one device, cheap to copy; copies name the same queue. The CPU itself runs
+/// work at once, so its streams differ only in what a capture makes of them.
 class Stream {
  public:
   /// A new stream. @throws DeviceError if there is no such device.
@@ -62,8 +70,10 @@ class Stream {
   /// True if all work queued so far is done. @throws CaptureError while capturing.
   [[nodiscard]] bool query(Where where = Where::current()) const;
   /// Later work on this stream starts after `event`. Waiting for an event of a capture makes this
-  /// stream part of that capture (a fork), until the capture ends.
-  /// @throws CaptureError  if this stream captures and the event is not part of the same capture.
+  /// stream part of that capture (a fork), until the capture ends. For an event of another kind of
+  /// device (CPU and GPU) the host waits.
+  /// @throws CaptureError  if this stream captures and the event is not part of the same capture,
+  ///   or if the host would wait while a capture forbids that.
   void wait_event(const Event& event, Where where = Where::current()) const;
   /// Later work on this stream starts after what `other` has queued so far.
   void wait_stream(const Stream& other, Where where = Where::current()) const;

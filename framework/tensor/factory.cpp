@@ -66,4 +66,14 @@ Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                     numel, options.dtype);
 }
 
+Tensor from_pinned(const PinnedBuffer& buffer, const Shape& shape, DType dtype) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(checked_numel(shape, "from_pinned")) * size_of(dtype);
+  CAPSTAN_CHECK(bytes <= buffer.bytes(), ValueError, "from_pinned: shape ", shape, " of ", dtype,
+                " needs ", bytes, " bytes, the buffer has ", buffer.bytes(),
+                "; make a larger buffer");
+  return from_blob(buffer.data(), shape, {.dtype = dtype},
+                   [memory = buffer.memory()]() mutable { memory = nullptr; });
+}
+
 }  // namespace capstan

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "framework/memory/pinned_buffer.h"
 #include "framework/tensor/tensor.h"
 
 namespace capstan {
@@ -19,5 +20,10 @@ struct TensorOptions {
 /// Wraps memory that the caller keeps alive until `release` is called (when the last view is gone).
 [[nodiscard]] Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                                std::function<void()> release = {});
+/// The start of page-locked memory as a host tensor, which keeps the memory. Copying from it to the
+/// buffer's device may be captured: each replay copies what the memory holds then.
+/// @throws ValueError if the buffer is smaller.
+[[nodiscard]] Tensor from_pinned(const PinnedBuffer& buffer, const Shape& shape,
+                                 DType dtype = DType::float32);
 
 }  // namespace capstan

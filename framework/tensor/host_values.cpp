@@ -5,17 +5,23 @@
 #include "framework/runtime/faults.h"
 #include "framework/runtime/runtime.h"
 #include "framework/runtime/stream.h"
+#include "framework/tensor/op_scope.h"
 
 namespace capstan {
 namespace {
 
+const char* name_of(Forbidden call) {
+  return forbidden_table()[static_cast<std::size_t>(call)].operation;
+}
+
 // Brings `count` elements from the first one of `x` to the host.
-std::vector<std::byte> fetch(const Tensor& x, std::int64_t count) {
+std::vector<std::byte> fetch(const Tensor& x, std::int64_t count, Forbidden call) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(x.dtype()));
-  if (x.device().is_cpu()) {
+  if (x.device().is_host()) {
     std::memcpy(bytes.data(), x.raw_data(), bytes.size());
     return bytes;
   }
+  const OpScope scope(name_of(call), {&x}, {});
   StreamState& stream = detail::current_stream_state(x.device());
   stream.runtime.make_current();
   stream.runtime.copy(bytes.data(), x.raw_data(), bytes.size(), stream);
@@ -46,8 +52,8 @@ std::vector<std::byte> detail::host_bytes(const Tensor& x, Forbidden call) {
   refuse_while_capturing(x.device(), call);
   if (x.numel() == 0) return {};
   std::vector<std::byte> bytes = x.is_contiguous()
-                                     ? fetch(x, x.numel())
-                                     : gather(x, fetch(x, reach_of(x.shape(), x.strides())));
+                                     ? fetch(x, x.numel(), call)
+                                     : gather(x, fetch(x, reach_of(x.shape(), x.strides()), call));
   raise_faults(x.device());
   return bytes;
 }

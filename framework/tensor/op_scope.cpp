@@ -34,18 +34,44 @@ std::string describe_all(std::span<const Tensor* const> tensors) {
   return text;
 }
 
-const Tensor* first_defined(std::span<const Tensor* const> tensors) {
-  for (const Tensor* tensor : tensors) {
-    if (tensor->defined()) return tensor;
+// The device whose stream runs the operation; host tensors do not count beside others.
+const Tensor* place_of(std::span<const Tensor* const> reads,
+                       std::span<const Tensor* const> writes) {
+  const Tensor* on_host = nullptr;
+  for (const auto& tensors : {writes, reads}) {
+    for (const Tensor* tensor : tensors) {
+      if (!tensor->defined()) continue;
+      if (!tensor->device().is_host()) return tensor;
+      if (on_host == nullptr) on_host = tensor;
+    }
   }
-  return nullptr;
+  return on_host;
 }
 
 }  // namespace
 
 void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
                        std::span<const Tensor* const> writes) {
-  detail::probe_capture(detail::CapturePoint::operation);
+  if (detail::active_captures() != 0 || WriteJournal::current() != nullptr) {
+    detail::probe_capture(detail::CapturePoint::operation);
+  }
+  const Tensor* const place = place_of(reads, writes);
+  if (place == nullptr) return;
+  StreamState& stream = detail::current_stream_state(place->device());
+  CaptureSession* const session = stream.session();
+  if (session == nullptr) {
+    refuse_another_device(name, place->device());
+    if (detail::checks_operations.load(std::memory_order_relaxed)) {
+      RecordedOp operation;
+      operation.name = name;
+      operation.where = detail::call_context.where;
+      operation.module = detail::module_path();
+      operation.stream = stream.id;
+      operation.reads = accesses(reads);
+      operation.writes = accesses(writes);
+      detail::check_operation(std::move(operation), stream);
+    }
+  }
   if (WriteJournal* const journal = WriteJournal::current()) {
     for (const Tensor* tensor : writes) {
       if (tensor->defined()) journal->keep(tensor->storage());
@@ -56,16 +82,11 @@ void OpScope::announce(const char* name, std::span<const Tensor* const> reads,
       if (tensor->defined()) tensor->storage()->name_allocation(name);
     }
   }
-  const Tensor* place = first_defined(writes);
-  if (place == nullptr) place = first_defined(reads);
-  if (place == nullptr) return;
-  StreamState& stream = detail::current_stream_state(place->device());
-  if (CaptureSession* const session = stream.session()) {
-    session->announce(name, stream, accesses(reads), accesses(writes), describe_all(reads));
-    for (const auto& tensors : {reads, writes}) {
-      for (const Tensor* tensor : tensors) {
-        if (tensor->defined()) tensor->storage()->record_operation(stream, *session);
-      }
+  if (session == nullptr) return;
+  session->announce(name, stream, accesses(reads), accesses(writes), describe_all(reads));
+  for (const auto& tensors : {reads, writes}) {
+    for (const Tensor* tensor : tensors) {
+      if (tensor->defined()) tensor->storage()->record_operation(stream, *session);
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "framework/memory/memory_history.h"
 #include "framework/runtime/capture_session.h"
+#include "framework/runtime/emulated_checks.h"
 #include "framework/tensor/tensor.h"
 #include "framework/tensor/write_journal.h"
 
@@ -12,8 +13,8 @@ namespace capstan {
 
 /// Announces an operation: what it is called, what it reads and writes. One stands at the head of
 /// every function in ops/, after its checks and before its first dispatch. It bumps the version of
-/// everything written, feeds the capture's recording and an active WriteJournal, and costs
-/// nanoseconds when there is neither. Undefined tensors are skipped.
+/// everything written, feeds the capture's recording, an active WriteJournal and the checks of
+/// emulated devices, and costs nanoseconds when there is none. Undefined tensors are skipped.
 class [[nodiscard]] OpScope {
  public:
   OpScope(const char* name, std::initializer_list<const Tensor*> reads,
@@ -23,7 +24,8 @@ class [[nodiscard]] OpScope {
   OpScope(const char* name, std::span<const Tensor* const> reads,
           std::span<const Tensor* const> writes) {
     if (detail::active_captures() != 0 || WriteJournal::current() != nullptr ||
-        detail::memory_histories.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+        detail::memory_histories.load(std::memory_order_relaxed) != 0 ||
+        detail::checks_operations.load(std::memory_order_relaxed)) [[unlikely]] {
       announce(name, reads, writes);
     }
     for (const Tensor* tensor : writes) {

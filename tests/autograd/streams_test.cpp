@@ -4,6 +4,7 @@
 #include "autograd/engine.h"
 #include "framework/memory/caching_allocator.h"
 #include "framework/runtime/capture_session.h"
+#include "framework/runtime/emulated_checks.h"
 #include "framework/runtime/stream.h"
 #include "framework/tensor/factory.h"
 #include "ops/creation.h"
@@ -118,17 +119,18 @@ TEST_SUITE("autograd/streams") {
       const GraphPool pool = graph_pool_handle(device);
       const Stream side = Stream::create(device);
       side.wait_stream(current_stream(device));
-      Ref<NativeGraph> graph;
+      CaptureResult result;
       {
         const StreamGuard guard(side);
         const Ref<CaptureSession> session = CaptureSession::begin(side, {.pool = pool.id()});
         const Tensor product = w * x;
         (product * product).sum().backward();
         old_loss.backward({}, {.retain_graph = true});
-        graph = session->finish().graph;
+        result = session->finish();
       }
       CHECK(stream_of_product == side.id());
-      const std::unique_ptr<NativeExec> exec = graph->instantiate();
+      const std::unique_ptr<NativeExec> exec = result.graph->instantiate();
+      detail::check_replay(result.recording, "warm", side.state());
       exec->launch(side.state());
       side.synchronize();
       check_close(w.grad(), want, tolerance_for(DType::float32, device));

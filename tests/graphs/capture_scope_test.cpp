@@ -149,7 +149,9 @@ TEST_SUITE("graphs/capture_scope") {
       const Tensor x = zeros({2}, {.device = device});
       Graph outer(device);
       Graph inner(device);
-      const StreamGuard own_stream(Stream::create(device));
+      const Stream own = Stream::create(device);
+      own.wait_stream(current_stream(device));
+      const StreamGuard guard(own);
       capture(outer, [&] {
         x.add_(1.0);
         const Stream side = current_stream(device);

@@ -8,6 +8,7 @@
 
 #include "autograd/arithmetic.h"
 #include "autograd/layout.h"
+#include "framework/memory/pinned_buffer.h"
 #include "framework/runtime/event.h"
 #include "graphs/capture_scope.h"
 #include "graphs/captured_step.h"
@@ -53,7 +54,7 @@ TEST_SUITE("graphs/destruction") {
       Tensor borrowed;
       bool released = false;
       std::vector<float> memory(4);
-      if (device.is_cpu()) {
+      if (device.is_host()) {
         borrowed = from_blob(memory.data(), {4}, {}, [&] { released = true; });
       }
       int call = 0;
@@ -71,7 +72,7 @@ TEST_SUITE("graphs/destruction") {
               }
             }) == alone);
       CHECK(call == 2);
-      CHECK(released == device.is_cpu());
+      CHECK(released == device.is_host());
       (void)allocator(device).empty_cache();
       const AllocatorStats after = allocator(device).stats();
       CHECK(after.pools.size() == before.pools.size());

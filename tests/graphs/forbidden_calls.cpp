@@ -127,13 +127,18 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
             "call it after the capture, or capture its function itself"),
        [this](Where at) { step(at); }},
   };
-  if (device.is_gpu()) {
-    const std::string why = both("a replay would not see the host's memory of that time",
-                                 "copy before the capture or after the replay");
-    rows.push_back({Forbidden::copy_across, "copy between host and GPU", why,
+  if (!device.is_host()) {
+    const std::string why =
+        both("a replay would not see the host's memory of that time",
+             "copy before the capture or after the replay, or from a PinnedBuffer");
+    rows.push_back({Forbidden::copy_across, "copy between host and device", why,
                     [this](Where at) { (void)x.to(Device::cpu(), at); }});
-    rows.push_back({Forbidden::copy_across, "copy between host and GPU", why,
+    rows.push_back({Forbidden::copy_across, "copy between host and device", why,
                     [this](Where at) { x.copy_(ones({1}), at); }});
+    rows.push_back({Forbidden::wait_event_across, "stream.wait_event across kinds of device",
+                    both("the host has to wait for it, and nothing runs before a replay",
+                         "wait for it before the capture"),
+                    [this](Where at) { default_stream(Device::cpu()).wait_event(start, at); }});
   }
   return rows;
 }

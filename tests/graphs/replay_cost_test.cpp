@@ -40,6 +40,8 @@ void* counted_allocation(std::size_t bytes, std::size_t alignment) {
 // Kept from being inlined, where compilers take free for the wrong partner of operator new.
 [[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
 
+constexpr const char* kQueuesAllocate = "queues and checks of an emulated device allocate";
+
 }  // namespace
 
 void* operator new(std::size_t bytes) { return counted_allocation(bytes, 0); }
@@ -80,78 +82,84 @@ Cost cost_of(const Body& body) {
 
 TEST_SUITE("graphs/replay_cost") {
   TEST_CASE("a replay allocates nothing and dispatches nothing") {
-    for_each_device([](Device device) {
-      const Tensor x = ones({100}, {.device = device});
-      Tensor y;
-      Graph graph(device);
-      capture(graph, [&] {
-        y = x;
-        for (int i = 0; i < 50; ++i) y = dropout(y + 1.0, 0.5);
-      });
-      graph.replay();
-      CHECK(cost_of([] { ::operator delete(::operator new(1)); }).host_allocations == 1);
-      const Cost cost = cost_of([&] {
-        for (int i = 0; i < 10; ++i) graph.replay();
-      });
-      CHECK(cost.host_allocations == 0);
-      CHECK(cost.allocations == 0);
-      CHECK(cost.device_allocations == 0);
-      CHECK(cost.dispatches == 0);
-      CHECK(cost.replays == 10);
-    });
+    for_each_device(
+        [](Device device) {
+          const Tensor x = ones({100}, {.device = device});
+          Tensor y;
+          Graph graph(device);
+          capture(graph, [&] {
+            y = x;
+            for (int i = 0; i < 50; ++i) y = dropout(y + 1.0, 0.5);
+          });
+          graph.replay();
+          CHECK(cost_of([] { ::operator delete(::operator new(1)); }).host_allocations == 1);
+          const Cost cost = cost_of([&] {
+            for (int i = 0; i < 10; ++i) graph.replay();
+          });
+          CHECK(cost.host_allocations == 0);
+          CHECK(cost.allocations == 0);
+          CHECK(cost.device_allocations == 0);
+          CHECK(cost.dispatches == 0);
+          CHECK(cost.replays == 10);
+        },
+        kQueuesAllocate);
   }
 
   TEST_CASE("replays on alternating streams allocate nothing either") {
-    for_each_device([](Device device) {
-      const Tensor x = ones({100}, {.device = device});
-      Graph graph(device);
-      capture(graph, [&] { x.add_(1.0); });
-      const Stream side = Stream::create(device);
-      const auto both = [&] {
-        graph.replay();
-        const StreamGuard guard(side);
-        graph.replay();
-      };
-      both();
-      CHECK(cost_of(both).host_allocations == 0);
-    });
+    for_each_device(
+        [](Device device) {
+          const Tensor x = ones({100}, {.device = device});
+          Graph graph(device);
+          capture(graph, [&] { x.add_(1.0); });
+          const Stream side = Stream::create(device);
+          const auto both = [&] {
+            graph.replay();
+            const StreamGuard guard(side);
+            graph.replay();
+          };
+          both();
+          CHECK(cost_of(both).host_allocations == 0);
+        },
+        kQueuesAllocate);
   }
 
   TEST_CASE("a step with static outputs costs a copy of each input and nothing else") {
-    for_each_device([](Device device) {
-      Generator generator(3, device);
-      nn::Linear layer(6, 4, {.device = device, .generator = &generator});
-      nn::SGD sgd(layer.parameters(), {.learning_rate = 0.1, .momentum = 0.9});
-      CapturedStep step(device,
-                        [&](const Tensor& x, const Tensor& y) {
-                          sgd.zero_grad();
-                          const Tensor loss = cross_entropy(dropout(layer(x), 0.1), y);
-                          loss.backward();
-                          sgd.step();
-                          return loss;
-                        },
-                        {.static_outputs = true});
-      const Tensor x = ones({8, 6}, {.device = device});
-      const Tensor y = ones({8}, {.dtype = DType::int64, .device = device});
-      Tensor loss = step(x, y);
-      const Cost copying = cost_of([&] {
-        for (int i = 0; i < 10; ++i) loss = step(x, y);
-      });
-      CHECK(copying.host_allocations == 0);
-      CHECK(copying.allocations == 0);
-      CHECK(copying.device_allocations == 0);
-      CHECK(copying.dispatches == 20);
-      CHECK(copying.replays == 10);
+    for_each_device(
+        [](Device device) {
+          Generator generator(3, device);
+          nn::Linear layer(6, 4, {.device = device, .generator = &generator});
+          nn::SGD sgd(layer.parameters(), {.learning_rate = 0.1, .momentum = 0.9});
+          CapturedStep step(device,
+                            [&](const Tensor& x, const Tensor& y) {
+                              sgd.zero_grad();
+                              const Tensor loss = cross_entropy(dropout(layer(x), 0.1), y);
+                              loss.backward();
+                              sgd.step();
+                              return loss;
+                            },
+                            {.static_outputs = true});
+          const Tensor x = ones({8, 6}, {.device = device});
+          const Tensor y = ones({8}, {.dtype = DType::int64, .device = device});
+          Tensor loss = step(x, y);
+          const Cost copying = cost_of([&] {
+            for (int i = 0; i < 10; ++i) loss = step(x, y);
+          });
+          CHECK(copying.host_allocations == 0);
+          CHECK(copying.allocations == 0);
+          CHECK(copying.device_allocations == 0);
+          CHECK(copying.dispatches == 20);
+          CHECK(copying.replays == 10);
 
-      const Tensor own_x = step.inputs()[0];
-      const Tensor own_y = step.inputs()[1];
-      const Cost in_place = cost_of([&] {
-        for (int i = 0; i < 10; ++i) loss = step(own_x, own_y);
-      });
-      CHECK(in_place.host_allocations == 0);
-      CHECK(in_place.dispatches == 0);
-      CHECK(in_place.replays == 10);
-    });
+          const Tensor own_x = step.inputs()[0];
+          const Tensor own_y = step.inputs()[1];
+          const Cost in_place = cost_of([&] {
+            for (int i = 0; i < 10; ++i) loss = step(own_x, own_y);
+          });
+          CHECK(in_place.host_allocations == 0);
+          CHECK(in_place.dispatches == 0);
+          CHECK(in_place.replays == 10);
+        },
+        kQueuesAllocate);
   }
 
   TEST_CASE("F1: whichever allocation of a capture fails, nothing is left behind") {

@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "capstan.h"
@@ -174,6 +176,32 @@ TEST_SUITE("memory/cross_stream") {
     CHECK(fake.queries == 0);
     fake.open(other);
     session->abandon();  // flushes, without another request
+    CHECK(memory.stats().awaiting_bytes == 0);
+    memory.release_pool(pool);
+  }
+
+  TEST_CASE("G4: a free records no event on a stream on which another thread begins a capture") {
+    FakeRuntime fake(kPlenty);
+    CachingAllocator memory(fake);
+    const Stream own = new_stream(fake);
+    const Stream capturing = new_stream(fake);
+    const std::uint64_t pool = memory.create_pool("step");
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      for (int i = 0; i < 5'000; ++i) {
+        const Ref<CaptureSession> session = CaptureSession::begin(capturing, {.pool = pool});
+        session->abandon();
+      }
+      done = true;
+    });
+    while (!done) {
+      Block* block = memory.allocate(512, own.state());
+      memory.record_stream(block, capturing.state());
+      memory.free(block);
+    }
+    other.join();
+    memory.free(memory.allocate(512, own.state()));
+    CHECK(fake.events_in_capture == 0);
     CHECK(memory.stats().awaiting_bytes == 0);
     memory.release_pool(pool);
   }

@@ -2,8 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "framework/core/error.h"
 #include "framework/runtime/capture_session.h"
@@ -16,11 +21,16 @@ inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 /// A limit that no test meets.
 inline constexpr std::size_t kPlenty = std::size_t{1} << 40;
 
+inline constexpr std::size_t kFakePage = 2 * kMiB;
+
+enum class Segments { plain, growable };
+
 /// A device of `limit` bytes whose memory is addresses only: it counts what is asked of it, and
 /// nothing may read or write through it. Captures record nothing.
 class FakeRuntime final : public DeviceRuntime {
  public:
-  explicit FakeRuntime(std::size_t limit) : limit_(limit) {}
+  explicit FakeRuntime(std::size_t limit, Segments segments = Segments::plain)
+      : limit_(limit), segments_(segments) {}
 
   [[nodiscard]] Device device() const noexcept override { return Device::cpu(); }
   [[nodiscard]] std::string name() const override { return "fake"; }
@@ -44,8 +54,59 @@ class FakeRuntime final : public DeviceRuntime {
     used_ -= found->second;
     live_.erase(found);
   }
-  [[nodiscard]] void* allocate_pinned(std::size_t) override { return nullptr; }
-  void deallocate_pinned(void*) noexcept override {}
+  [[nodiscard]] std::size_t page_bytes() noexcept override {
+    return segments_ == Segments::growable ? kFakePage : 0;
+  }
+  [[nodiscard]] void* reserve_addresses(std::size_t bytes) override {
+    if (no_addresses) return nullptr;
+    const std::uintptr_t address = (next_address_ + kFakePage) / kFakePage * kFakePage;
+    next_address_ = address + bytes + kGap;
+    ranges_.emplace(address, bytes);
+    return reinterpret_cast<void*>(address);
+  }
+  void release_addresses(void* address, std::size_t bytes) noexcept override {
+    const auto found = ranges_.find(reinterpret_cast<std::uintptr_t>(address));
+    const bool right = found != ranges_.end() && found->second == bytes && bytes % kFakePage == 0;
+    const auto page = pages_.lower_bound(reinterpret_cast<std::uintptr_t>(address));
+    const bool empty =
+        page == pages_.end() || *page >= reinterpret_cast<std::uintptr_t>(address) + bytes;
+    if (!right || !empty) ++bad_deallocations;
+    if (found != ranges_.end()) ranges_.erase(found);
+  }
+  [[nodiscard]] bool map_pages(void* address, std::size_t bytes) override {
+    ++allocate_calls;
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    auto range = ranges_.upper_bound(begin);
+    const bool within = range != ranges_.begin() &&
+                        begin + bytes <= std::prev(range)->first + std::prev(range)->second;
+    if (!within || begin % kFakePage != 0 || bytes % kFakePage != 0) ++bad_mappings;
+    if (bytes > limit_ - used_) return false;
+    used_ += bytes;
+    for (std::uintptr_t page = begin; page < begin + bytes; page += kFakePage) {
+      if (!pages_.insert(page).second) ++bad_mappings;
+    }
+    return true;
+  }
+  void unmap_pages(void* address, std::size_t bytes) noexcept override {
+    ++deallocate_calls;
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    if (begin % kFakePage != 0 || bytes % kFakePage != 0) ++bad_deallocations;
+    for (std::uintptr_t page = begin; page < begin + bytes; page += kFakePage) {
+      if (pages_.erase(page) == 0) ++bad_deallocations;
+    }
+    used_ -= bytes;
+  }
+  /// Page-locked memory is real.
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override {
+    ++pinned_calls;
+    if (pinned_.size() == pinned_limit) return nullptr;
+    pinned_.push_back(std::make_unique<std::byte[]>(bytes));
+    return pinned_.back().get();
+  }
+  void deallocate_pinned(void* address) noexcept override {
+    std::erase_if(pinned_, [address](const auto& memory) { return memory.get() == address; });
+  }
+  [[nodiscard]] std::size_t pinned_blocks() const noexcept { return pinned_.size(); }
   [[nodiscard]] DeviceMemory memory() override { return {limit_ - used_, limit_}; }
 
   [[nodiscard]] void* create_stream(int) override { return nullptr; }
@@ -66,7 +127,7 @@ class FakeRuntime final : public DeviceRuntime {
     delete static_cast<Mark*>(event);
   }
   void record_event(void* event, StreamState& stream) override {
-    if (stream.session() != nullptr) ++events_in_capture;
+    if (stream.session() != nullptr || captures(stream)) ++events_in_capture;
     *static_cast<Mark*>(event) = {stream.id, ++submitted_};
   }
   void wait_event(StreamState&, void*) override {}
@@ -81,30 +142,45 @@ class FakeRuntime final : public DeviceRuntime {
   void copy(void*, const void*, std::size_t, StreamState&) override {}
   void fill(void*, std::uint8_t, std::size_t, StreamState&) override {}
 
-  [[nodiscard]] Ref<RefCounted> begin_capture(StreamState&, CaptureErrorMode) override {
+  [[nodiscard]] Ref<RefCounted> begin_capture(StreamState& stream, CaptureErrorMode) override {
+    const std::lock_guard lock(capturing_mutex_);
+    capturing_.insert(stream.id);
     return {};
   }
-  [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession&) override { return {}; }
+  [[nodiscard]] Ref<NativeGraph> end_capture(CaptureSession& session) override {
+    const std::lock_guard lock(capturing_mutex_);
+    capturing_.erase(session.origin().id());
+    return {};
+  }
 
   /// Work that `stream` is given from here on does not run until `open`.
   void shut(const Stream& stream) { gates_[stream.id()] = submitted_; }
   void open(const Stream& stream) { gates_.erase(stream.id()); }
 
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
-  [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size(); }
+  [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size() + ranges_.size(); }
 
   int allocate_calls = 0;
   int synchronizations = 0;
   int bad_deallocations = 0;
+  int bad_mappings = 0;
   int deallocate_calls = 0;
   int events = 0;  ///< made and not destroyed
   int queries = 0;
-  int events_in_capture = 0;  ///< recorded on a stream that captures
+  int events_in_capture = 0;       ///< recorded on a stream that captures
+  int pinned_calls = 0;            ///< that asked for memory
+  std::size_t pinned_limit = 100;  ///< most blocks
   bool broken = false;
+  bool no_addresses = false;  ///< left to reserve
 
  private:
   // Segments never touch, so merging across two of them would show as a wrong address.
   static constexpr std::uintptr_t kGap = 4096;
+
+  [[nodiscard]] bool captures(const StreamState& stream) {
+    const std::lock_guard lock(capturing_mutex_);
+    return capturing_.contains(stream.id);
+  }
 
   struct Mark {
     std::uint64_t stream = 0;
@@ -112,11 +188,17 @@ class FakeRuntime final : public DeviceRuntime {
   };
 
   std::size_t limit_;
+  const Segments segments_;
   std::size_t used_ = 0;
   std::uintptr_t next_address_ = std::uintptr_t{1} << 20;
   std::map<std::uintptr_t, std::size_t> live_;
+  std::map<std::uintptr_t, std::size_t> ranges_;  // reserved
+  std::set<std::uintptr_t> pages_;                // mapped
   std::map<std::uint64_t, std::uint64_t> gates_;  // stream, last mark that is done
   std::uint64_t submitted_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> pinned_;
+  std::mutex capturing_mutex_;
+  std::set<std::uint64_t> capturing_;  // streams, from the first moment of their capture
 };
 
 [[nodiscard]] inline Stream new_stream(FakeRuntime& fake) {

@@ -16,14 +16,15 @@ namespace capstan::testing {
 class FaultyRuntime final : public DeviceRuntime {
  public:
   explicit FaultyRuntime(DeviceRuntime& device,
-                         std::size_t limit = std::numeric_limits<std::size_t>::max())
-      : device_(device), limit_(limit) {}
+                         std::size_t limit = std::numeric_limits<std::size_t>::max(),
+                         bool growable = false)
+      : device_(device), limit_(limit), growable_(growable) {}
 
   /// The `k`-th request for memory from now on fails, counted from 1.
   void fail_allocation(std::int64_t k) { fails_at_ = calls_ + k; }
   [[nodiscard]] std::int64_t calls() const noexcept { return calls_; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
-  [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size(); }
+  [[nodiscard]] std::size_t live_segments() const noexcept { return live_.size() + ranges_; }
 
   [[nodiscard]] Device device() const noexcept override { return device_.device(); }
   [[nodiscard]] std::string name() const override { return "faulty " + device_.name(); }
@@ -42,6 +43,28 @@ class FaultyRuntime final : public DeviceRuntime {
     used_ -= found->second;
     live_.erase(found);
     device_.deallocate(address);
+  }
+  [[nodiscard]] std::size_t page_bytes() noexcept override {
+    return growable_ ? device_.page_bytes() : 0;
+  }
+  [[nodiscard]] void* reserve_addresses(std::size_t bytes) override {
+    void* const address = device_.reserve_addresses(bytes);
+    ranges_ += address != nullptr ? 1 : 0;
+    return address;
+  }
+  void release_addresses(void* address, std::size_t bytes) noexcept override {
+    --ranges_;
+    device_.release_addresses(address, bytes);
+  }
+  [[nodiscard]] bool map_pages(void* address, std::size_t bytes) override {
+    if (++calls_ == fails_at_ || bytes > limit_ - used_) return false;
+    if (!device_.map_pages(address, bytes)) return false;
+    used_ += bytes;
+    return true;
+  }
+  void unmap_pages(void* address, std::size_t bytes) noexcept override {
+    used_ -= bytes;
+    device_.unmap_pages(address, bytes);
   }
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override {
     return device_.allocate_pinned(bytes);
@@ -94,6 +117,8 @@ class FaultyRuntime final : public DeviceRuntime {
   std::int64_t calls_ = 0;
   std::int64_t fails_at_ = 0;
   std::map<void*, std::size_t> live_;
+  const bool growable_;
+  std::size_t ranges_ = 0;
 };
 
 }  // namespace capstan::testing

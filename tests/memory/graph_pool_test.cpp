@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "framework/core/error.h"
 #include "framework/memory/caching_allocator.h"
@@ -190,18 +189,6 @@ TEST_SUITE("memory/graph_pool") {
     CHECK_FALSE(second);
     CHECK(second.id() == 0);
     CHECK(second.stats().segments == 0);
-  }
-
-  TEST_CASE("a pinned buffer moves and is empty afterwards") {
-    PinnedBuffer buffer(Device::cpu(), 64);
-    void* data = buffer.data();
-    REQUIRE(data != nullptr);
-    PinnedBuffer moved = std::move(buffer);
-    CHECK(moved.data() == data);
-    CHECK(moved.bytes() == 64);
-    CHECK(buffer.data() == nullptr);
-    CHECK(buffer.bytes() == 0);
-    CHECK(PinnedBuffer(Device::cpu(), 0).data() == nullptr);
   }
 }
 

@@ -9,12 +9,14 @@
 #include "capstan.h"
 #include "framework/memory/block_pool.h"
 #include "tests/memory/fake_runtime.h"
+#include "tests/memory/snapshot_walk.h"
 
 namespace capstan {
 namespace {
 
 using testing::FakeRuntime;
 using testing::kPlenty;
+using testing::occurrences;
 
 struct HistoryEnds {
   ~HistoryEnds() { allocator(Device::cpu()).record_history(0); }
@@ -22,14 +24,6 @@ struct HistoryEnds {
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++found;
-  }
-  return found;
 }
 
 std::string contents(const std::string& path) {
@@ -62,7 +56,7 @@ TEST_SUITE("memory/memory_snapshot") {
     CHECK(has(json, "\"bytes\":512,\"requested\":512,\"state\":\"awaiting_free\",\"stream\":"));
     CHECK(has(json, "\"bytes\":2095616,\"requested\":0,\"state\":\"free\",\"stream\":" + stream));
     CHECK(has(json, "\"history\":[]}"));
-    CHECK(count(json, "{") == count(json, "}"));
+    CHECK(occurrences(json, "{") == occurrences(json, "}"));
     memory.free(used);
     memory.release_pool(pool);
   }
@@ -77,10 +71,10 @@ TEST_SUITE("memory/memory_snapshot") {
     memory.free(early);
     memory.free(memory.allocate(600, own.state()));
     const std::string json = memory.snapshot();
-    CHECK(count(json, "\"action\":") == 4);
-    CHECK(count(json, "\"free_requested\"") == 1);  // the one of `early` has left the ring
-    CHECK(count(json, "\"free_completed\"") == 2);
-    CHECK(count(json, "\"alloc\"") == 1);
+    CHECK(occurrences(json, "\"action\":") == 4);
+    CHECK(occurrences(json, "\"free_requested\"") == 1);  // the one of `early` has left the ring
+    CHECK(occurrences(json, "\"free_completed\"") == 2);
+    CHECK(occurrences(json, "\"alloc\"") == 1);
     (void)memory.empty_cache();
     CHECK(has(memory.snapshot(), "\"segment_free\""));
     memory.record_history(0);
@@ -97,7 +91,7 @@ TEST_SUITE("memory/memory_snapshot") {
     const std::string json = memory_snapshot();
     const std::string place = "\"operation\":\"mul\",\"file\":\"" + std::string(__FILE__) +
                               "\",\"line\":" + std::to_string(line);
-    CHECK(count(json, place) == 2);  // the block and its event
+    CHECK(occurrences(json, place) == 2);  // the block and its event
     CHECK(y.slice(0, 0, 1).item() == 2.0);
   }
 
@@ -114,7 +108,7 @@ TEST_SUITE("memory/memory_snapshot") {
     for (const char* outside : {"http", "src=", "href=", "@import", "fetch("}) {
       CHECK_FALSE(has(page, outside));
     }
-    CHECK(count(page, "</script>") == 2);
+    CHECK(occurrences(page, "</script>") == 2);
     std::filesystem::remove(base + ".json");
     std::filesystem::remove(base + ".html");
     CHECK_THROWS_WITH_AS(

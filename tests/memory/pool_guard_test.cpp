@@ -48,7 +48,8 @@ TEST_SUITE("memory/pool_guard") {
       }
       CHECK(PoolGuard::current(device) == 0);
       CHECK(outer.stats().allocated_bytes == 0);
-      CHECK(outer.stats().reserved_bytes == 20 * kMiB);
+      const bool grows = allocator(device).has_growable_segments();
+      CHECK(outer.stats().reserved_bytes == (grows ? 4 : 20) * kMiB);
     });
   }
 
@@ -109,6 +110,7 @@ TEST_SUITE("memory/pool_guard") {
       Tensor y;
       Graph graph(device);
       const Stream side = Stream::create(device);
+      side.wait_stream(current_stream(device));
       {
         const StreamGuard guard(side);
         {

@@ -7,6 +7,7 @@
 
 #include "framework/core/error.h"
 #include "framework/memory/caching_allocator.h"
+#include "framework/memory/pinned_buffer.h"
 #include "framework/runtime/capture_session.h"
 #include "framework/runtime/dispatch.h"
 #include "framework/runtime/event.h"

@@ -1,6 +1,7 @@
 #include "tests/support/testing.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -54,16 +55,32 @@ bool& gpu_part_skipped() noexcept {
   return skipped;
 }
 
+std::uint64_t test_seed() {
+  const char* const text = std::getenv("CAPSTAN_TEST_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
+}
+
+Emulated::Emulated(EmulationOptions options) : emulation_(options) {}
+
+Emulated::~Emulated() {
+  for (const std::string& report : CpuEmulation::reports()) FAIL_CHECK(report);
+}
+
 std::vector<Device> devices() {
   std::vector<Device> found{Device::cpu()};
   if (gpu_available()) found.push_back(Device::gpu());
   return found;
 }
 
-void for_each_device(const std::function<void(Device)>& body) {
+void for_each_device(const std::function<void(Device)>& body, const char* not_emulated) {
   if (!gpu_available()) gpu_part_skipped() = true;
   for (const Device device : devices()) {
     SUBCASE(detail::concat("on ", device).c_str()) { body(device); }
+  }
+  if (not_emulated != nullptr) return;
+  SUBCASE("on cpu:1") {
+    const Emulated emulated({.seed = test_seed()});
+    body(Device::cpu(1));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "framework/runtime/emulated_cpu.h"
 #include "framework/tensor/tensor.h"
 
 namespace capstan::testing {
@@ -13,9 +14,26 @@ namespace capstan::testing {
 /// CPU, and the GPU where there is one.
 [[nodiscard]] std::vector<Device> devices();
 
-/// Runs `body` as one subcase per device; use it once in a test case. Where there is no GPU, counts
-/// one skipped GPU case, which the closing line of the suite shows.
-void for_each_device(const std::function<void(Device)>& body);
+/// CAPSTAN_TEST_SEED, or 1.
+[[nodiscard]] std::uint64_t test_seed();
+
+/// A CpuEmulation that fails the test case if reports remain at its end.
+class [[nodiscard]] Emulated {
+ public:
+  explicit Emulated(EmulationOptions options = {});
+  ~Emulated();
+  Emulated(const Emulated&) = delete;
+  Emulated& operator=(const Emulated&) = delete;
+
+ private:
+  const CpuEmulation emulation_;
+};
+
+/// Runs `body` as one subcase per device: the CPU, an emulated one (unless `not_emulated` says why
+/// that means nothing), where work runs late and its order is checked, and the GPU. Use it once in
+/// a test case. Where there is no GPU, counts one skipped GPU case, which the closing line of the
+/// suite shows.
+void for_each_device(const std::function<void(Device)>& body, const char* not_emulated = nullptr);
 
 /// For a case that needs a GPU: false, and counted as skipped, where there is none.
 [[nodiscard]] bool needs_gpu();

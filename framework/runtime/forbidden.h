@@ -30,7 +30,6 @@ enum class Forbidden : std::uint8_t {
   wait_event_across,
   manual_seed,
   generator_manual_seed,
-  generator_state,
   generator_set_state,
   set_learning_rate,
   set_momentum,

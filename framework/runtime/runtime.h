@@ -28,7 +28,8 @@ enum class CaptureErrorMode : std::uint8_t {
 class NativeExec {
  public:
   virtual ~NativeExec() = default;
-  /// Enqueues one replay on `stream`; inline on the CPU. Allocates nothing.
+  /// Enqueues one replay on `stream`; inline on the CPU. Allocates nothing. While `stream` captures,
+  /// the replay becomes a part of that capture, which does not need the exec afterwards.
   virtual void launch(StreamState& stream) = 0;
 };
 

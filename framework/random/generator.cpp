@@ -138,7 +138,8 @@ class Generator::State::Captured final : public ReplayPrologue {
     state_->value.offset += drawn_;
   }
 
-  // The outer capture takes the numbers of this one, whose kernels find theirs where they always do.
+  // The outer capture takes the numbers of this one, whose kernels find theirs where they always
+  // do.
   void record_replay(StreamState& stream) override {
     const std::lock_guard lock(state_->mutex);
     const PhiloxArgs numbers = of(state_, *stream.session()).take(drawn_);
@@ -146,7 +147,6 @@ class Generator::State::Captured final : public ReplayPrologue {
                                {{.address = words(), .bytes = 2 * sizeof(std::uint64_t)}}, "");
     dispatch(state_->device, cpu::shift_philox_state, gpu::shift_philox_state,
              ShiftPhiloxArgs{words(), numbers.captured, numbers.offset});
-    used_ = true;
   }
 
  private:

@@ -35,6 +35,7 @@ class CudaExec final : public NativeExec {
     stream.runtime.make_current();
     CAPSTAN_CUDA_CHECK(cudaGraphLaunch(exec_.get(), native_stream(stream)));
   }
+  void* native_handle() const noexcept override { return exec_.get(); }
 
  private:
   ExecHandle exec_;
@@ -58,6 +59,7 @@ class CudaGraph final : public NativeGraph {
     CAPSTAN_CUDA_CHECK(cudaGraphGetNodes(graph_.get(), nullptr, &count));
     return static_cast<std::int64_t>(count);
   }
+  void* native_handle() const noexcept override { return graph_.get(); }
 
  private:
   DeviceRuntime& runtime_;

@@ -70,8 +70,6 @@ constexpr std::array kTable = {
                   "pass the pool to the capture: {.pool = pool}", false},
     ForbiddenCall{capture, "capture", "a capture cannot begin inside another",
                   "end that capture first", false},
-    ForbiddenCall{graph_replay, "graph.replay", "replaying inside a capture is not supported",
-                  "replay after the capture has ended, or capture the function itself", false},
     ForbiddenCall{captured_step, "captured step",
                   "a captured step inside a capture is not supported",
                   "call it after the capture, or capture its function itself", false},

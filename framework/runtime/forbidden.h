@@ -41,7 +41,6 @@ enum class Forbidden : std::uint8_t {
   data_loader,
   pool_guard,
   capture,
-  graph_replay,
   captured_step,
 };
 

@@ -83,9 +83,10 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
       {Forbidden::event_elapsed_ms, "event.elapsed_ms",
        both(kNothingRuns, "read the time after the capture"),
        [this](Where at) { (void)end.elapsed_ms(start, at); }},
-      {Forbidden::manual_seed, "manual_seed", kDrawn, [](Where at) { manual_seed(7, at); }},
+      {Forbidden::manual_seed, "manual_seed", kDrawn,
+       [this](Where at) { manual_seed(default_generator(device).seed() + 1, at); }},
       {Forbidden::generator_manual_seed, "generator.manual_seed", kDrawn,
-       [this](Where at) { generator.manual_seed(7, at); }},
+       [this](Where at) { generator.manual_seed(generator.seed() + 1, at); }},
       {Forbidden::generator_set_state, "generator.set_state",
        both("a state saved outside of the capture would be the same in every replay",
             "set one that state() gave in a capture, or set it between replays"),
@@ -118,10 +119,6 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
          capture(
              other, [this] { x.add_(1.0); }, {}, at);
        }},
-      {Forbidden::graph_replay, "graph.replay \"other\"",
-       both("replaying inside a capture is not supported",
-            "replay after the capture has ended, or capture the function itself"),
-       [this](Where at) { other.replay(at); }},
       {Forbidden::captured_step, "captured step \"inner\"",
        both("a captured step inside a capture is not supported",
             "call it after the capture, or capture its function itself"),

@@ -111,7 +111,12 @@ TEST_SUITE("graphs/graph_hooks") {
     inner.register_replay_start_hook(diary.note("s"));
     inner.register_replay_end_hook(diary.note("e"));
     Graph outer(Device::cpu());
-    capture(outer, [&] { CHECK_THROWS_AS(inner.replay(), CaptureError); }, {.pool = pool});
+    capture(outer,
+            [&] {
+              x.add_(1.0);
+              CHECK_THROWS_AS(inner.replay(), CaptureError);
+            },
+            {.pool = pool});
     CHECK(diary.text == "se");
   }
 

@@ -1,3 +1,4 @@
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -241,9 +242,11 @@ TEST_SUITE("graphs/nested") {
       capture(in_b, [&] { a.replay(); }, {.pool = b.pool()});
       synchronize(device);
       const int replays = device.is_host() ? 20000 : 200;
-      const auto work = [device, replays](Graph& graph) {
+      std::latch start(2);
+      const auto work = [&start, device, replays](Graph& graph) {
         const Stream stream = Stream::create(device);
         const StreamGuard guard(stream);
+        start.arrive_and_wait();
         for (int i = 0; i < replays; ++i) graph.replay();
         stream.synchronize();
       };

@@ -65,6 +65,8 @@ class Pass {
   /// Gradients go to these edges instead of to leaves, and nothing runs in vain. Edges that no root
   /// leads to are left without a gradient; returns the position of the first of them.
   std::optional<std::size_t> restrict_to(const std::vector<Root>& roots, std::vector<Edge> targets);
+  /// Leaves keep their gradient as it is.
+  void skip_leaf_hooks() noexcept { leaf_hooks_ = false; }
   void run(std::vector<Root> roots);
   /// The end of `backward`.
   void accumulate();
@@ -96,6 +98,7 @@ class Pass {
   const bool retain_;
   const GradMode recording_;
   bool restricted_ = false;
+  bool leaf_hooks_ = true;
   std::vector<Root> roots_;
   ArenaLease lease_;
   PassArena& arena_ = *lease_;
@@ -173,7 +176,7 @@ void Pass::visit(std::uint32_t index) {
   StreamState& stream = stream_of(node);
   {
     const OnStream guard(stream);
-    if (!node.hooks.empty()) run_hooks(node, grads);
+    if (!node.hooks.empty() && (leaf_hooks_ || !node.is_leaf())) run_hooks(node, grads);
     if (entry.captured) {
       for (std::size_t i = 0; i < targets_.size(); ++i) {
         if (targets_[i].node.get() == &node) results_[i] = grads[targets_[i].output];
@@ -329,13 +332,14 @@ std::vector<Root> roots_of(const char* operation, const std::vector<Tensor>& out
 template <typename Title>
 std::vector<Tensor> grad_of(const char* operation, const std::vector<Tensor>& outputs,
                             std::vector<Edge> targets, const std::vector<Tensor>& grad_outputs,
-                            GradOptions options, const Title& title) {
+                            GradOptions options, bool leaf_hooks, const Title& title) {
   const auto check_used = [&](bool used, std::size_t i) {
     CAPSTAN_CHECK(used || options.allow_unused, GradError, operation, ": ", title(i),
                   ", has no influence on the outputs; allow_unused = true gives an undefined "
                   "tensor there");
   };
   Pass pass(operation, options.retain_graph, options.create_graph);
+  if (!leaf_hooks) pass.skip_leaf_hooks();
   std::vector<Root> roots = roots_of(operation, outputs, grad_outputs);
   if (const auto unreached = pass.restrict_to(roots, std::move(targets))) {
     check_used(false, *unreached);
@@ -349,10 +353,11 @@ std::vector<Tensor> grad_of(const char* operation, const std::vector<Tensor>& ou
 }  // namespace
 
 std::vector<Tensor> grad_edges(const std::vector<Tensor>& outputs, const std::vector<Edge>& targets,
-                               const std::vector<Tensor>& grad_outputs, GradOptions options) {
-  return grad_of("grad_edges", outputs, targets, grad_outputs, options, [&](std::size_t i) {
-    return capstan::detail::concat("target ", i, " of ", targets.size());
-  });
+                               const std::vector<Tensor>& grad_outputs, GradOptions options,
+                               bool leaf_hooks) {
+  return grad_of(
+      "grad_edges", outputs, targets, grad_outputs, options, leaf_hooks,
+      [&](std::size_t i) { return capstan::detail::concat("target ", i, " of ", targets.size()); });
 }
 
 }  // namespace autograd
@@ -375,7 +380,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                   "grad: input ", i, " does not require a gradient");
     targets.push_back(autograd::edge_of(inputs[i]));
   }
-  return autograd::grad_of("grad", outputs, std::move(targets), grad_outputs, options,
+  return autograd::grad_of("grad", outputs, std::move(targets), grad_outputs, options, true,
                            [&](std::size_t i) {
                              return capstan::detail::concat("input ", i, ", ", describe(inputs[i]));
                            });

@@ -6,7 +6,7 @@
 namespace capstan::autograd {
 
 std::vector<Ref<LeafNode>> reachable_leaves(const std::vector<Tensor>& outputs,
-                                            std::uint64_t oldest_operation) {
+                                            std::uint64_t oldest_operation, const char* operation) {
   std::unordered_set<const Node*> seen;
   std::vector<Node*> pending;
   std::vector<Ref<LeafNode>> leaves;
@@ -17,7 +17,7 @@ std::vector<Ref<LeafNode>> reachable_leaves(const std::vector<Tensor>& outputs,
       leaves.emplace_back(static_cast<LeafNode*>(node));
       return;
     }
-    CAPSTAN_CHECK(node->sequence >= oldest_operation, GradError, "reachable_leaves: ", node->name,
+    CAPSTAN_CHECK(node->sequence >= oldest_operation, GradError, operation, ": ", node->name,
                   " (recorded at ", node->where.file_name(), ":", node->where.line(),
                   ") was computed before; pass its result as an input, or detach it");
     pending.push_back(node);

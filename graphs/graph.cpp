@@ -1,6 +1,7 @@
 #include "graphs/graph.h"
 
 #include <cstdio>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -18,6 +19,8 @@
 #include "framework/tensor/newborn_storages.h"
 #include "framework/tensor/write_journal.h"
 #include "graphs/foreign_storages.h"
+#include "graphs/graph_hooks.h"
+#include "graphs/nested_replay.h"
 #include "graphs/replay_order.h"
 
 namespace capstan {
@@ -26,8 +29,7 @@ namespace {
 // What a successful capture leaves. Destroyed from the bottom up: the executable first, its memory
 // last.
 struct Captured {
-  GraphPool pool;
-  std::shared_ptr<ReplayOrder> order;
+  Ref<ReplayPools> pools;
   Ref<NativeGraph> native;  // null once executable, unless kept
   Recording recording;
   std::vector<Ref<ReplayPrologue>> prologues;
@@ -60,7 +62,7 @@ class Parking {
       const std::lock_guard lock(mutex_);
       leaving.swap(parked_);
     }
-    for (const Captured& captured : leaving) captured.order->wait();
+    for (const Captured& captured : leaving) captured.pools->wait();
   }
 
  private:
@@ -75,9 +77,9 @@ struct ClearParking {
 
 void release(Captured captured) {
   // The CPU has already run what was replayed.
-  if (captured.replays == 0 || captured.pool.device().is_host()) return;
+  if (captured.replays == 0 || captured.pools->own().device().is_host()) return;
   if (detail::active_captures() != 0) return Parking::instance().add(std::move(captured));
-  captured.order->wait();
+  captured.pools->wait();
 }
 
 // Replays write these without passing through an operation that would count it.
@@ -133,6 +135,13 @@ struct Graph::Impl {
                        last_failure.empty() ? "" : "; its last capture failed: ", last_failure));
   }
 
+  void refuse_in_hook(const char* operation) const {
+    CAPSTAN_CHECK(!hooks.running(), StateError, operation, ": a hook of graph \"", options.name,
+                  "\" runs; do so after the call that the hook belongs to");
+  }
+
+  void submit(Captured& captured, const Stream& stream);
+
   [[nodiscard]] Captured& captured(const char* operation) {
     if (!held) {
       refuse(operation, state() == State::capturing ? "end the capture first"
@@ -150,7 +159,49 @@ struct Graph::Impl {
   ForeignMemory foreign_memory = ForeignMemory::retain;  // while capturing
   std::optional<Captured> held;
   std::string last_failure;
+  GraphHooks hooks;
 };
+
+// One replay: on the stream, or, while it captures, as a part of that capture.
+void Graph::Impl::submit(Captured& captured, const Stream& stream) {
+  StreamState& state = stream.state();
+  captured.foreign.check(options.name, captured.recording, captured.may_be_freed);
+  if (stream.is_capturing()) {
+    CAPSTAN_CHECK(!captured.may_be_freed, CaptureError, "graph.replay: graph \"", options.name,
+                  "\" checks the memory that it uses instead of holding it, so no other capture can "
+                  "contain it; capture it with {.foreign_memory = ForeignMemory::retain}");
+    capture_replay({.name = options.name,
+                    .pools = captured.pools,
+                    .recording = captured.recording,
+                    .prologues = captured.prologues,
+                    .retained = captured.retained,
+                    .exec = *captured.exec},
+                   state);
+    for (Storage* storage : captured.written) storage->bump_version();
+    if (captured.newborns) NewbornStorages::nest(*state.session(), captured.newborns);
+    return;
+  }
+  raise_faults(device);
+  {
+    const ReplayTurns turns = captured.pools->take_turns(stream);
+    state.runtime.make_current();
+    if (WriteJournal* const journal = WriteJournal::current()) {
+      for (Storage* storage : captured.written) journal->keep(Ref<Storage>(storage));
+    }
+    for (const Ref<ReplayPrologue>& prologue : captured.prologues) prologue->before_replay(state);
+    if (detail::checks_operations.load(std::memory_order_relaxed)) [[unlikely]] {
+      detail::check_replay(captured.recording, options.name, state);
+    }
+    captured.exec->launch(state);
+    for (Storage* storage : captured.written) storage->bump_version();
+    ++captured.replays;
+  }
+  if (captured.newborns) {
+    static_cast<NewbornStorages&>(*std::exchange(captured.newborns, nullptr)).allow_use();
+  }
+  detail::count(counters().replays);
+  if (device.is_host()) raise_faults(device);
+}
 
 Graph::Graph(Device device, GraphOptions options)
     : impl_(std::make_unique<Impl>(device, std::move(options))) {}
@@ -159,6 +210,7 @@ Graph::~Graph() { reset(); }
 
 void Graph::capture_begin(CaptureOptions options, Where where) {
   const CallSite site(where);
+  impl_->refuse_in_hook("capture_begin");
   if (impl_->session) impl_->refuse("capture_begin", "end or abandon that capture first");
   if (impl_->held) {
     impl_->refuse("capture_begin", "call reset() first, or capture into another graph");
@@ -190,12 +242,12 @@ void Graph::capture_end(Where where) {
   const ClearParking afterwards;
   GraphPool pool = std::move(impl_->pool);
   const Ref<CaptureSession> session = std::move(impl_->session);
+  std::exception_ptr hook_failure;
   try {
     CaptureResult result = session->finish();
     if (impl_->check_order) refuse_missing_waits(impl_->options.name, result.recording);
     Captured captured;
-    captured.order = ReplayOrder::of(pool);
-    captured.pool = std::move(pool);
+    captured.pools = make_ref<ReplayPools>(std::move(pool), result.retained);
     captured.written = written_among(result.retained, result.recording);
     captured.recording = std::move(result.recording);
     captured.prologues = std::move(result.prologues);
@@ -216,22 +268,26 @@ void Graph::capture_end(Where where) {
       CAPSTAN_CHECK(!impl_->refuse_empty, CaptureError, "capture_end: ", text);
       std::fprintf(stderr, "capstan: %s\n", text.c_str());
     }
+    impl_->held = std::move(captured);
+    hook_failure = impl_->hooks.run_caught(GraphMoment::capture_end);
     if (!impl_->options.keep_graph) {
       detail::probe_capture(detail::CapturePoint::instantiate);
-      captured.exec = captured.native->instantiate();
-      captured.native = nullptr;
+      impl_->held->exec = impl_->held->native->instantiate();
+      impl_->held->native = nullptr;
     }
-    if (captured.newborns) {
-      static_cast<NewbornStorages&>(*captured.newborns)
+    if (impl_->held->newborns) {
+      static_cast<NewbornStorages&>(*impl_->held->newborns)
           .refuse_use(std::make_shared<const std::string>(detail::concat(
               "graph \"", impl_->options.name,
               "\" computes this tensor and was never replayed; call replay() first")));
     }
-    impl_->held = std::move(captured);
   } catch (const std::exception& error) {
+    impl_->held.reset();
     impl_->last_failure = error.what();
     throw;
   }
+  if (hook_failure) std::rethrow_exception(hook_failure);
+  if (impl_->held->exec) impl_->hooks.run(GraphMoment::post_instantiate);
 }
 
 void Graph::abandon() noexcept {
@@ -251,45 +307,34 @@ void Graph::abandon() noexcept {
 
 void Graph::instantiate(Where where) {
   const CallSite site(where);
+  impl_->refuse_in_hook("instantiate");
   Captured& captured = impl_->captured("instantiate");
   if (!captured.native) {
     impl_->refuse("instantiate", "only a graph made with {.keep_graph = true} can do so again");
   }
   detail::probe_capture(detail::CapturePoint::instantiate);
   captured.exec = captured.native->instantiate();
+  impl_->hooks.run(GraphMoment::post_instantiate);
 }
 
 void Graph::replay(Where where) {
   const CallSite site(where);
+  impl_->refuse_in_hook("graph.replay");
   Captured& captured = impl_->captured("graph.replay");
   if (!captured.exec) impl_->refuse("graph.replay", "call instantiate() first");
-  refuse_while_capturing(impl_->device, Forbidden::graph_replay, impl_->options.name);
-  raise_faults(impl_->device);
-  captured.foreign.check(impl_->options.name, captured.recording, captured.may_be_freed);
-  const Stream stream = current_stream(impl_->device);
-  {
-    const auto turn = captured.order->take_turn(stream);
-    StreamState& state = stream.state();
-    state.runtime.make_current();
-    if (WriteJournal* const journal = WriteJournal::current()) {
-      for (Storage* storage : captured.written) journal->keep(Ref<Storage>(storage));
-    }
-    for (const Ref<ReplayPrologue>& prologue : captured.prologues) prologue->before_replay(state);
-    if (detail::checks_operations.load(std::memory_order_relaxed)) [[unlikely]] {
-      detail::check_replay(captured.recording, impl_->options.name, state);
-    }
-    captured.exec->launch(state);
-    for (Storage* storage : captured.written) storage->bump_version();
-    ++captured.replays;
+  refuse_another_device("graph.replay", impl_->device);
+  impl_->hooks.run(GraphMoment::replay_start);
+  try {
+    impl_->submit(captured, current_stream(impl_->device));
+  } catch (...) {
+    (void)impl_->hooks.run_caught(GraphMoment::replay_end);
+    throw;
   }
-  if (captured.newborns) {
-    static_cast<NewbornStorages&>(*std::exchange(captured.newborns, nullptr)).allow_use();
-  }
-  detail::count(counters().replays);
-  if (impl_->device.is_host()) raise_faults(impl_->device);
+  impl_->hooks.run(GraphMoment::replay_end);
 }
 
 void Graph::reset() {
+  impl_->refuse_in_hook("graph.reset");
   abandon();
   impl_->last_failure.clear();
   Parking::instance().clear();
@@ -303,7 +348,12 @@ bool Graph::is_ready() const noexcept { return impl_->state() == Impl::State::re
 
 GraphPool Graph::pool(Where where) const {
   const CallSite site(where);
-  return impl_->captured("graph.pool").pool;
+  return impl_->captured("graph.pool").pools->own();
+}
+
+std::vector<GraphPool> Graph::pools(Where where) const {
+  const CallSite site(where);
+  return impl_->captured("graph.pools").pools->all();
 }
 
 const Recording& Graph::recording(Where where) const {
@@ -316,5 +366,50 @@ const std::vector<Ref<const RefCounted>>& detail::retained_by(const Graph& graph
 }
 
 std::int64_t Graph::replay_count() const noexcept { return impl_->held ? impl_->held->replays : 0; }
+
+int Graph::register_capture_end_hook(Hook hook) {
+  return impl_->hooks.add(GraphMoment::capture_end, std::move(hook));
+}
+int Graph::register_post_instantiate_hook(Hook hook) {
+  return impl_->hooks.add(GraphMoment::post_instantiate, std::move(hook));
+}
+int Graph::register_replay_start_hook(Hook hook) {
+  return impl_->hooks.add(GraphMoment::replay_start, std::move(hook));
+}
+int Graph::register_replay_end_hook(Hook hook) {
+  return impl_->hooks.add(GraphMoment::replay_end, std::move(hook));
+}
+void Graph::remove_hook(int id) { impl_->hooks.remove(id); }
+
+void Graph::retain_object(Ref<const RefCounted> object, Where where) {
+  const CallSite site(where);
+  if (impl_->session) return impl_->session->retain(std::move(object));
+  impl_->captured("graph.retain_object").retained.push_back(std::move(object));
+}
+
+void Graph::retain_object(std::shared_ptr<const void> object, Where where) {
+  struct Holder final : RefCounted {
+    explicit Holder(std::shared_ptr<const void> kept) : object(std::move(kept)) {}
+    const std::shared_ptr<const void> object;
+  };
+  retain_object(make_ref<const Holder>(std::move(object)), where);
+}
+
+void* Graph::raw_graph(Where where) const {
+  const CallSite site(where);
+  const Captured& captured = impl_->captured("graph.raw_graph");
+  if (!captured.native) {
+    impl_->refuse("graph.raw_graph",
+                  "only a graph made with {.keep_graph = true} keeps its template");
+  }
+  return captured.native->native_handle();
+}
+
+void* Graph::raw_exec(Where where) const {
+  const CallSite site(where);
+  const Captured& captured = impl_->captured("graph.raw_exec");
+  if (!captured.exec) impl_->refuse("graph.raw_exec", "call instantiate() first");
+  return captured.exec->native_handle();
+}
 
 }  // namespace capstan

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "framework/memory/caching_allocator.h"
 #include "framework/runtime/capture_session.h"
@@ -79,10 +81,35 @@ class Graph {
   /// Enqueues one run on the current stream of the device, the default one included, and returns;
   /// on the CPU itself it has run. Work reported bad by an earlier replay's kernels (a label out of
   /// range) is raised here. @throws StateError, also if memory that the graph uses was freed or a
-  /// tensor left it; CaptureError while that stream captures.
+  /// tensor left it.
+  ///
+  /// While that stream captures, the replay becomes a part of that capture, which keeps all that it
+  /// needs, also past `reset`: a graph of graphs. Its random numbers are drawn by each replay of
+  /// the capture, as if its operations had been captured there. @throws CaptureError if that
+  /// capture, or the graph's part in another one, allocates from the same pool, if the graph does
+  /// not hold the memory that it uses, or if the thread captures on another device.
   void replay(Where where = Where::current());
-  /// Gives everything back; waits for replays in flight.
+  /// Gives everything back; waits for replays in flight. Hooks stay.
   void reset();
+
+  /// Hooks are called on the calling thread, in the order of registration. They must not capture
+  /// into, instantiate, replay or reset the graph itself: StateError. An exception of one skips the
+  /// rest and comes out of the call, which is otherwise complete: the graph stays usable. Only a
+  /// replay whose start fails does not take place, and no end hook is called. Replays that become
+  /// part of a capture count, once, when they are captured.
+  /// @return  a number for `remove_hook`. @throws ValueError  for an empty function.
+  using Hook = std::function<void()>;
+  int register_capture_end_hook(Hook hook);       ///< capture succeeded, not yet instantiated
+  int register_post_instantiate_hook(Hook hook);  ///< after each instantiation
+  int register_replay_start_hook(Hook hook);      ///< before anything is enqueued
+  int register_replay_end_hook(Hook hook);        ///< it was enqueued, or failed to be
+  /// @throws ValueError  if there is no such hook.
+  void remove_hook(int id);
+
+  /// Keeps `object` until `reset` or destruction, and as long as a capture contains a replay of
+  /// this graph. @throws StateError  unless capturing or captured.
+  void retain_object(Ref<const RefCounted> object, Where where = Where::current());
+  void retain_object(std::shared_ptr<const void> object, Where where = Where::current());
 
   [[nodiscard]] Device device() const noexcept;
   [[nodiscard]] const std::string& name() const noexcept;
@@ -93,9 +120,19 @@ class Graph {
   [[nodiscard]] const std::string& last_failure() const noexcept;
   /// @throws StateError  without a successful capture.
   [[nodiscard]] GraphPool pool(Where where = Where::current()) const;
+  /// All pools that the graph keeps: its own first, then those of graphs replayed in the capture.
+  /// @throws StateError  as `pool`.
+  [[nodiscard]] std::vector<GraphPool> pools(Where where = Where::current()) const;
   /// What was captured: operations with names, lines, accesses and order.
   [[nodiscard]] const Recording& recording(Where where = Where::current()) const;
   [[nodiscard]] std::int64_t replay_count() const noexcept;
+  /// CUDA's own handles, null on the CPU: the template (cudaGraph_t), which may be edited and
+  /// instantiated again, valid until `reset`; and the executable (cudaGraphExec_t), valid until the
+  /// next `instantiate` or `reset`.
+  /// @throws StateError  without a template, which only keep_graph (and a capture end hook) has, or
+  ///   before it is instantiated.
+  [[nodiscard]] void* raw_graph(Where where = Where::current()) const;
+  [[nodiscard]] void* raw_exec(Where where = Where::current()) const;
   /// Writes the recording as a DOT graph. Needs no flag set before the capture.
   /// @throws StateError, DataError if the file cannot be written.
   void debug_dump(const std::string& path, Where where = Where::current()) const;

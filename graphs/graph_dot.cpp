@@ -40,6 +40,7 @@ std::string label_of(const RecordedOp& operation) {
   if (!operation.detail.empty()) label += "\n" + operation.detail;
   label += detail::concat("\nreads ", bytes_of(operation.reads), " B, writes ",
                           bytes_of(operation.writes), " B");
+  if (!operation.graph.empty()) label += "\ngraph " + operation.graph;
   if (!operation.module.empty()) label += "\n" + operation.module;
   if (operation.where.line() != 0) {
     label +=

@@ -101,6 +101,8 @@ struct Graphed : std::enable_shared_from_this<Graphed> {
 
   TensorTree call(const TensorTree& tree, const Where& where);
   void reset();
+  /// What follows on the current stream, while held, comes after all that uses the pool.
+  [[nodiscard]] std::unique_lock<std::mutex> take_turn() const;
   /// The slot of the next call.
   [[nodiscard]] GraphedSlot& next_slot(GraphedVariant& variant) const;
   /// The recording used last, or the first. @throws StateError  if there is none.

@@ -143,6 +143,12 @@ GraphedSlot& Graphed::next_slot(GraphedVariant& variant) const {
   return *oldest;
 }
 
+// A capture takes the turns of its own replays, this one's among them.
+std::unique_lock<std::mutex> Graphed::take_turn() const {
+  if (is_current_stream_capturing(device)) return {};
+  return order->take_turn(current_stream(device));
+}
+
 void Graphed::load(GraphedSlot& slot, std::span<const Tensor> given) {
   const auto is_own = [&](const Tensor& tensor) {
     return std::any_of(slot.inputs.begin(), slot.inputs.end(),
@@ -177,7 +183,7 @@ TensorTree Graphed::call(const TensorTree& tree, const Where& where) {
   slot.ticket = ++tickets;
   slot.awaits_backward = false;
   {
-    const auto turn = order->take_turn(current_stream(device));
+    const auto turn = take_turn();
     load(slot, given);
   }
   slot.forward.replay(where);

@@ -91,7 +91,7 @@ void GraphedNode::backward(autograd::BackwardContext& context) {
                   "needs it as it was; call backward before that, or write a copy");
   }
   {
-    const auto turn = graphed_->order->take_turn(current_stream(graphed_->device));
+    const auto turn = graphed_->take_turn();
     for (std::size_t i = 0; i < slot_->grad_outputs.size(); ++i) {
       const Tensor& grad = context.grad(i);
       if (grad.defined()) {

@@ -1,6 +1,8 @@
 #include "graphs/replay_order.h"
 
+#include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "framework/core/error.h"
 #include "framework/runtime/runtime.h"
@@ -50,6 +52,34 @@ void ReplayOrder::wait() noexcept {
   } catch (const std::exception&) {
     // What broke the device shows at the next call that may throw.
   }
+}
+
+ReplayTurns::ReplayTurns(std::span<const std::shared_ptr<ReplayOrder>> orders, const Stream& stream)
+    : orders_(orders) {
+  try {
+    for (; taken_ < orders_.size(); ++taken_) (void)orders_[taken_]->take_turn(stream).release();
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+void ReplayTurns::leave() noexcept {
+  while (taken_ > 0) orders_[--taken_]->mutex_.unlock();
+}
+
+ReplayPools::ReplayPools(GraphPool own, std::span<const Ref<const RefCounted>> retained)
+    : own_order_(ReplayOrder::of(own)) {
+  pools_.push_back(std::move(own));
+  for (const Ref<const RefCounted>& object : retained) {
+    const auto* const nested = dynamic_cast<const ReplayPools*>(object.get());
+    if (nested == nullptr) continue;
+    for (const GraphPool& pool : nested->pools_) {
+      if (std::find(pools_.begin(), pools_.end(), pool) == pools_.end()) pools_.push_back(pool);
+    }
+  }
+  for (const GraphPool& pool : pools_) orders_.push_back(ReplayOrder::of(pool));
+  std::sort(orders_.begin(), orders_.end());
 }
 
 }  // namespace capstan

@@ -2,9 +2,16 @@
 #include "framework/random/philox_state.h"
 
 namespace capstan::gpu {
+namespace {
 
-void set_philox_state(std::uint64_t*, std::uint64_t, std::uint64_t, StreamState&) {
+[[noreturn]] void refuse() {
   throw DeviceError("random numbers of a replay: this build has no CUDA; use Device::cpu()");
 }
+
+}  // namespace
+
+void set_philox_state(const SetPhiloxArgs&, StreamState&) { refuse(); }
+
+void shift_philox_state(const ShiftPhiloxArgs&, StreamState&) { refuse(); }
 
 }  // namespace capstan::gpu

@@ -1,4 +1,4 @@
-// A kernel of one thread instead of a copy: its arguments are taken at the call, where an
+// Kernels of one thread instead of copies: their arguments are taken at the call, where an
 // asynchronous copy would read host memory at a time unknown to the caller.
 
 #include "framework/random/philox_state.h"
@@ -10,18 +10,27 @@ namespace capstan::gpu {
 namespace {
 
 // Launch: <<<1, 1>>>.
-__global__ void set_philox_state_kernel(std::uint64_t* state, std::uint64_t seed,
-                                        std::uint64_t offset) {
-  state[0] = seed;
-  state[1] = offset;
+__global__ void set_philox_state_kernel(SetPhiloxArgs args) {
+  args.words[0] = args.seed;
+  args.words[1] = args.offset;
+}
+
+// Launch: <<<1, 1>>>.
+__global__ void shift_philox_state_kernel(ShiftPhiloxArgs args) {
+  args.words[0] = args.from[0];
+  args.words[1] = args.from[1] + args.offset;
 }
 
 }  // namespace
 
-void set_philox_state(std::uint64_t* state, std::uint64_t seed, std::uint64_t offset,
-                      StreamState& stream) {
-  set_philox_state_kernel<<<1, 1, 0, native_stream(stream)>>>(state, seed, offset);
+void set_philox_state(const SetPhiloxArgs& args, StreamState& stream) {
+  set_philox_state_kernel<<<1, 1, 0, native_stream(stream)>>>(args);
   CAPSTAN_CHECK_LAUNCH(set_philox_state_kernel);
+}
+
+void shift_philox_state(const ShiftPhiloxArgs& args, StreamState& stream) {
+  shift_philox_state_kernel<<<1, 1, 0, native_stream(stream)>>>(args);
+  CAPSTAN_CHECK_LAUNCH(shift_philox_state_kernel);
 }
 
 }  // namespace capstan::gpu

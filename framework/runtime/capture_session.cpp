@@ -100,6 +100,18 @@ struct CaptureSession::State {
     std::sort(nearest.begin(), nearest.end());
     return nearest;
   }
+
+  void append(RecordedOp op, const StreamState& stream) {
+    const std::size_t self = index_of(stream);
+    Member& member = members[self];
+    op.stream = stream.id;
+    op.after = predecessors(member, self);
+    member.operations.push_back(static_cast<std::int64_t>(recording.operations.size()));
+    recording.operations.push_back(std::move(op));
+    member.reported = member.clock;
+    ++member.clock[self];
+    clocks.push_back(member.clock);
+  }
 };
 
 CaptureSession::CaptureSession(const Stream& origin, CaptureRequest request)
@@ -186,6 +198,12 @@ CaptureResult CaptureSession::finish() {
     (void)abandon();
     throw CaptureError("capture_end: " + fault);
   }
+  try {
+    for (const auto& [key, prologue] : state_->prologues) prologue->capture_ends();
+  } catch (...) {
+    (void)abandon();
+    throw;
+  }
   detail::probe_capture(detail::CapturePoint::end);
 
   CaptureResult result;
@@ -234,10 +252,6 @@ std::int64_t CaptureSession::operation_count() const {
 void CaptureSession::announce(const char* name, StreamState& stream, std::vector<Access> reads,
                               std::vector<Access> writes, std::string detail) {
   const std::lock_guard lock(state_->mutex);
-  const std::size_t self = state_->index_of(stream);
-  Member& member = state_->members[self];
-  const auto number = static_cast<std::int64_t>(state_->recording.operations.size());
-
   for (const auto* accesses : {&reads, &writes}) {
     for (const Access& access : *accesses) {
       if (access.owner == nullptr || access.pool == request_.pool) continue;
@@ -250,17 +264,15 @@ void CaptureSession::announce(const char* name, StreamState& stream, std::vector
   op.name = name;
   op.where = detail::call_context.where;
   op.module = detail::module_path();
-  op.stream = stream.id;
   op.detail = std::move(detail);
   op.reads = std::move(reads);
   op.writes = std::move(writes);
-  op.after = state_->predecessors(member, self);
-  state_->recording.operations.push_back(std::move(op));
+  state_->append(std::move(op), stream);
+}
 
-  member.reported = member.clock;
-  ++member.clock[self];
-  member.operations.push_back(number);
-  state_->clocks.push_back(member.clock);
+void CaptureSession::announce_replay(std::vector<RecordedOp> operations, StreamState& stream) {
+  const std::lock_guard lock(state_->mutex);
+  for (RecordedOp& op : operations) state_->append(std::move(op), stream);
 }
 
 ReplayPrologue* CaptureSession::find_prologue(const void* key) const {

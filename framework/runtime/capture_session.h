@@ -21,6 +21,11 @@ namespace capstan {
 class ReplayPrologue : public RefCounted {
  public:
   virtual void before_replay(StreamState& stream) = 0;
+  /// The replay is itself captured, on `stream`, which is current: records what does the same in
+  /// each replay of that capture.
+  virtual void record_replay(StreamState& stream) = 0;
+  /// The capture is about to end. @throws CaptureError  if it must not, as things stand.
+  virtual void capture_ends() {}
 };
 
 /// What a finished capture hands to its graph.
@@ -76,6 +81,10 @@ class CaptureSession : public RefCounted {
   /// Appends an operation; `name`, accesses and detail come from the caller, the rest from context.
   void announce(const char* name, StreamState& stream, std::vector<Access> reads,
                 std::vector<Access> writes, std::string detail);
+
+  /// Appends the operations of a graph that is replayed into this capture: one after the other, as
+  /// one stretch of work on `stream`. Their owners must be retained already.
+  void announce_replay(std::vector<RecordedOp> operations, StreamState& stream);
 
   /// The prologue registered under `key`, or null.
   [[nodiscard]] ReplayPrologue* find_prologue(const void* key) const;

@@ -19,7 +19,11 @@ constexpr std::size_t kAlignment = 64;
 class TapeExec final : public NativeExec {
  public:
   explicit TapeExec(Ref<Tape> tape) : tape_(std::move(tape)) {}
-  void launch(StreamState&) override { tape_->run(); }
+  void launch(StreamState& stream) override {
+    CaptureSession* const session = stream.session();
+    if (session == nullptr) return tape_->run();
+    static_cast<Tape*>(session->builder())->append_replay(stream, tape_);
+  }
 
  private:
   Ref<Tape> tape_;

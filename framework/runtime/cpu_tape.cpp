@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace capstan::cpu {
 namespace {
@@ -15,6 +16,15 @@ void Tape::append(StreamState& stream, KernelCall call, std::size_t bytes) {
   call.args = store(call.args, bytes);
   calls_.push_back(call);
   appended(stream);
+}
+
+void Tape::append_replay(StreamState& stream, Ref<const Tape> tape) {
+  const std::lock_guard lock(mutex_);
+  for (const KernelCall& call : tape->calls()) {
+    calls_.push_back(call);
+    appended(stream);
+  }
+  replayed_.push_back(std::move(tape));
 }
 
 const void* Tape::store(const void* args, std::size_t bytes) {

@@ -26,6 +26,8 @@ class Tape : public RefCounted {
  public:
   /// Thread-safe. `stream` takes part in the capture.
   void append(StreamState& stream, KernelCall call, std::size_t bytes);
+  /// Appends the calls of `tape`, whose capture has ended, one after the other, and keeps it.
+  void append_replay(StreamState& stream, Ref<const Tape> tape);
 
   void run() const {
     for (const KernelCall& call : calls_) call.run();
@@ -41,6 +43,7 @@ class Tape : public RefCounted {
   std::mutex mutex_;
   std::vector<KernelCall> calls_;
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  std::vector<Ref<const Tape>> replayed_;  // hold the arguments of their calls
   std::size_t used_ = 0;
 };
 

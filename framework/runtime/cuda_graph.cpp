@@ -28,17 +28,35 @@ struct DestroyExec {
 };
 using ExecHandle = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExec>;
 
+// CUDA does not launch into a stream that captures: the template becomes a node there instead.
+void add_child(cudaGraph_t child, cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  cudaGraph_t capturing = nullptr;
+  const cudaGraphNode_t* before = nullptr;
+  std::size_t count = 0;
+  CAPSTAN_CUDA_CHECK(
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, &capturing, &before, nullptr, &count));
+  cudaGraphNode_t node = nullptr;
+  CAPSTAN_CUDA_CHECK(cudaGraphAddChildGraphNode(&node, capturing, before, count, child));
+  CAPSTAN_CUDA_CHECK(cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
+                                                         cudaStreamSetCaptureDependencies));
+}
+
 class CudaExec final : public NativeExec {
  public:
-  explicit CudaExec(ExecHandle exec) noexcept : exec_(std::move(exec)) {}
+  CudaExec(ExecHandle exec, std::shared_ptr<std::remove_pointer_t<cudaGraph_t>> source) noexcept
+      : source_(std::move(source)), exec_(std::move(exec)) {}
 
   void launch(StreamState& stream) override {
     stream.runtime.make_current();
+    if (stream.session() != nullptr) return add_child(source_.get(), native_stream(stream));
     CAPSTAN_CUDA_CHECK(cudaGraphLaunch(exec_.get(), native_stream(stream)));
   }
+  void* native_handle() const noexcept override { return exec_.get(); }
 
  private:
-  ExecHandle exec_;
+  const std::shared_ptr<std::remove_pointer_t<cudaGraph_t>> source_;  // for captures to contain
+  const ExecHandle exec_;
 };
 
 class CudaGraph final : public NativeGraph {
@@ -51,7 +69,7 @@ class CudaGraph final : public NativeGraph {
     runtime_.make_current();
     cudaGraphExec_t exec = nullptr;
     CAPSTAN_CUDA_CHECK(cudaGraphInstantiate(&exec, graph_.get(), 0));
-    return std::make_unique<CudaExec>(ExecHandle(exec));
+    return std::make_unique<CudaExec>(ExecHandle(exec), graph_);
   }
 
   std::int64_t node_count() const override {
@@ -59,10 +77,11 @@ class CudaGraph final : public NativeGraph {
     CAPSTAN_CUDA_CHECK(cudaGraphGetNodes(graph_.get(), nullptr, &count));
     return static_cast<std::int64_t>(count);
   }
+  void* native_handle() const noexcept override { return graph_.get(); }
 
  private:
   DeviceRuntime& runtime_;
-  GraphHandle graph_;
+  const std::shared_ptr<std::remove_pointer_t<cudaGraph_t>> graph_;
 };
 
 // A capture that CUDA has invalidated refuses all of this, which its end then tells.

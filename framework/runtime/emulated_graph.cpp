@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "framework/runtime/capture_session.h"
 #include "framework/runtime/emulated_runtime.h"
 
 namespace capstan::emulated {
@@ -11,7 +12,11 @@ namespace {
 class Exec final : public NativeExec {
  public:
   explicit Exec(Ref<Plan> plan) : plan_(std::move(plan)) {}
-  void launch(StreamState& stream) override { enqueue_graph(stream, plan_, last_); }
+  void launch(StreamState& stream) override {
+    CaptureSession* const session = stream.session();
+    if (session == nullptr) return enqueue_graph(stream, plan_, last_);
+    static_cast<OrderedTape*>(session->builder())->append_replay(stream, plan_->tape);
+  }
 
  private:
   const Ref<Plan> plan_;

@@ -30,7 +30,6 @@ enum class Forbidden : std::uint8_t {
   wait_event_across,
   manual_seed,
   generator_manual_seed,
-  generator_state,
   generator_set_state,
   set_learning_rate,
   set_momentum,
@@ -42,7 +41,6 @@ enum class Forbidden : std::uint8_t {
   data_loader,
   pool_guard,
   capture,
-  graph_replay,
   captured_step,
   make_graphed_callables,
 };

@@ -87,6 +87,7 @@ std::string line_of(const RecordedOp& operation) {
 
 std::string who(const RecordedOp& operation) {
   return detail::concat(operation.name, " of stream ", operation.stream,
+                        operation.graph.empty() ? "" : " in graph \"" + operation.graph + '"',
                         operation.module.empty() ? "" : " in " + operation.module, " (at ",
                         line_of(operation), ')');
 }

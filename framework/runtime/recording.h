@@ -27,6 +27,7 @@ struct RecordedOp {
   std::string name;          ///< "matmul"
   Where where{};             ///< the user's line
   std::string module;        ///< "net.fc1", or empty
+  std::string graph;         ///< the graph whose replay was captured: "inner" or "inner/innermost"
   std::uint64_t stream = 0;  ///< stream id
   std::string detail;        ///< shapes and dtypes of what it reads, for people
   std::vector<Access> reads;

@@ -28,8 +28,11 @@ enum class CaptureErrorMode : std::uint8_t {
 class NativeExec {
  public:
   virtual ~NativeExec() = default;
-  /// Enqueues one replay on `stream`; inline on the CPU. Allocates nothing.
+  /// Enqueues one replay on `stream`; inline on the CPU. Allocates nothing. While `stream`
+  /// captures, the replay becomes a part of that capture, which does not need the exec afterwards.
   virtual void launch(StreamState& stream) = 0;
+  /// CUDA's handle (a cudaGraphExec_t); null where the device has none.
+  [[nodiscard]] virtual void* native_handle() const noexcept { return nullptr; }
 };
 
 /// What a finished capture recorded, not yet executable.
@@ -37,6 +40,8 @@ class NativeGraph : public RefCounted {
  public:
   [[nodiscard]] virtual std::unique_ptr<NativeExec> instantiate() = 0;
   [[nodiscard]] virtual std::int64_t node_count() const = 0;
+  /// CUDA's handle (a cudaGraph_t); null where the device has none.
+  [[nodiscard]] virtual void* native_handle() const noexcept { return nullptr; }
 };
 
 struct DeviceMemory {

@@ -262,25 +262,6 @@ TEST_SUITE("graphs/graph") {
     });
   }
 
-  TEST_CASE("a replay inside a capture is refused, and the capture goes on") {
-    for_each_device([](Device device) {
-      const Tensor x = zeros({2}, {.device = device});
-      Graph inner(device);
-      capture(inner, [&] { x.add_(1.0); });
-      Graph outer(device);
-      capture(outer, [&] {
-        x.add_(10.0);
-        CHECK_THROWS_WITH_AS(inner.replay(),
-                             Contains("replaying inside a capture is not supported; replay after"),
-                             CaptureError);
-      });
-      CHECK(inner.replay_count() == 0);
-      outer.replay();
-      inner.replay();
-      check_close(x, {11, 11}, 0.0);
-    });
-  }
-
   TEST_CASE("I3, G6: graphs that share a pool share memory and replay in any order") {
     for_each_device([](Device device) {
       const GraphPool pool = graph_pool_handle(device, "shared");

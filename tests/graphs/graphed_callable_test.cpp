@@ -16,6 +16,7 @@
 #include "autograd/reduce.h"
 #include "framework/core/counters.h"
 #include "framework/random/generator.h"
+#include "graphs/capture_scope.h"
 #include "ops/creation.h"
 #include "tests/support/testing.h"
 
@@ -574,6 +575,41 @@ TEST_SUITE("graphs/graphed_callable") {
       const Tensor x = zeros({8}, {.device = device}).set_requires_grad();
       for (std::size_t i = 0; i < all.size(); ++i) {
         check_close(all[i](x), std::vector<double>(8, static_cast<double>(i)), 0.0);
+      }
+    });
+  }
+
+  TEST_CASE("a whole step with graphed parts can be captured") {
+    for_each_device([](Device device) {
+      const Tensor w = leaf({3, 3}, 3, device);
+      Generator generator(5, device);
+      const auto f = [&](const Tensor& x) {
+        return dropout(tanh(matmul(x, w)), 0.5, true, &generator);
+      };
+      GraphedCallable graphed = make_graphed_callables(f, leaf({2, 3}, 1, device));
+      const Tensor x = random_tensor({2, 3}, 7, DType::float32, device).set_requires_grad();
+      Graph whole(device);
+      Tensor loss;
+      capture(whole, [&] {
+        loss = square(Tensor(graphed(x))).sum();
+        x.set_grad(Tensor());
+        w.set_grad(Tensor());
+        loss.backward();
+      });
+      for (int i = 0; i < 3; ++i) {
+        const GeneratorState state = generator.state();
+        whole.replay();
+        const Tensor w2 = w.detach().clone().set_requires_grad();
+        const Tensor x2 = x.detach().clone().set_requires_grad();
+        Generator same(5, device);
+        same.set_state(state);
+        const Tensor want = square(dropout(tanh(matmul(x2, w2)), 0.5, true, &same)).sum();
+        want.backward();
+        check_identical(loss.detach(), want.detach());
+        check_identical(x.grad(), x2.grad());
+        check_identical(w.grad(), w2.grad());
+        CHECK(generator.state() == same.state());
+        (void)graphed(x2);  // a call of its own in between disturbs nothing
       }
     });
   }

@@ -195,15 +195,13 @@ TEST_SUITE("random/generator") {
     CHECK(generator.state() == GeneratorState{1, 0});
   }
 
-  TEST_CASE("seeding and reading the state are refused in a capture and change nothing") {
+  TEST_CASE("seeding anew in a capture, or setting a state from outside, is refused") {
     const Generator generator(1);
     (void)default_generator(Device::cpu());
     {
       const Capture capture;
       const auto says = [](const char* text) { return doctest::Contains(text); };
       CHECK_THROWS_WITH_AS(generator.manual_seed(2), says("generator.manual_seed: not possible"),
-                           CaptureError);
-      CHECK_THROWS_WITH_AS((void)generator.state(), says("generator.state: not possible"),
                            CaptureError);
       CHECK_THROWS_WITH_AS(generator.set_state({2, 0}), says("generator.set_state: not possible"),
                            CaptureError);
@@ -212,6 +210,97 @@ TEST_SUITE("random/generator") {
       std::thread([&] { generator.manual_seed(5); }).join();  // no capture on that thread
     }
     CHECK(generator.state() == GeneratorState{5, 0});
+  }
+
+  TEST_CASE("manual_seed_mismatch: the current seed may be set in a capture, and changes nothing") {
+    const Generator generator(1);
+    Capture capture;
+    CHECK(generator.reserve(4).offset == 0);
+    CHECK_NOTHROW(generator.manual_seed(1));
+    CHECK(generator.reserve(4).offset == 4);
+    CHECK_THROWS_AS(generator.manual_seed(2), CaptureError);
+    replay(capture.finish());
+    CHECK(generator.state() == GeneratorState{1, 8});
+  }
+
+  TEST_CASE("a state saved in a capture leads back to the same numbers there") {
+    const Generator generator(9);
+    Capture capture;
+    (void)generator.reserve(8);
+    const GeneratorState saved = generator.state();
+    const PhiloxArgs first = generator.reserve(4);
+    CHECK(!(generator.state() == saved));
+    generator.set_state(saved);
+    CHECK(generator.state() == saved);
+    const PhiloxArgs again = generator.reserve(4);
+    CHECK(again.offset == first.offset);
+    CHECK(again.captured == first.captured);
+    replay(capture.finish());
+    CHECK(generator.state() == GeneratorState{9, 12});  // the last position, as eager
+  }
+
+  TEST_CASE("a state saved in one capture is read from its words in another one") {
+    const Generator generator(9);
+    GeneratorState saved;
+    PhiloxArgs first;
+    CaptureResult forward;
+    {
+      Capture capture;
+      (void)generator.reserve(4);
+      saved = generator.state();
+      first = generator.reserve(12);
+      forward = capture.finish();
+    }
+    CaptureResult backward;
+    {
+      Capture capture;
+      const GeneratorState own = generator.state();
+      CHECK(!(own == saved));
+      generator.set_state(saved);
+      CHECK(generator.state() == saved);
+      const PhiloxArgs again = generator.reserve(8);
+      CHECK(again.offset == first.offset);
+      CHECK(again.captured == first.captured);
+      CHECK(generator.reserve(4).offset == first.offset + 8);
+      generator.set_state(own);
+      const PhiloxArgs after = generator.reserve(4);
+      CHECK(after.offset == 0);
+      CHECK(after.captured != first.captured);
+      backward = capture.finish();
+    }
+    const RefCounted* const words = saved.capture.get();
+    saved = {};
+    forward = {};
+    CHECK(words->use_count() == 1);  // by the second capture
+    replay(backward);
+    CHECK(generator.state() == GeneratorState{9, 4});
+  }
+
+  TEST_CASE("a capture must not end at another capture's state") {
+    const Generator generator(9);
+    GeneratorState saved;
+    {
+      const Capture capture;
+      saved = generator.state();
+    }
+    Capture capture;
+    generator.set_state(saved);
+    CHECK_THROWS_WITH_AS((void)capture.finish(),
+                         doctest::Contains("capture_end: the generator of cpu is left at a state"),
+                         CaptureError);
+    CHECK(!is_current_stream_capturing());
+  }
+
+  TEST_CASE("a state saved in a capture is refused outside") {
+    const Generator generator(9);
+    GeneratorState saved;
+    {
+      const Capture capture;
+      saved = generator.state();
+    }
+    CHECK_THROWS_WITH_AS(generator.set_state(saved),
+                         doctest::Contains("the state was saved in a capture"), ValueError);
+    CHECK(generator.state() == GeneratorState{9, 0});
   }
 
   TEST_CASE("a journal rolls draws, seeds and replays back") {

@@ -327,6 +327,7 @@ TEST_SUITE("graphs/capture_scope") {
               },
               {.error_mode = CaptureErrorMode::thread_local_});
       CHECK(graph.recording().operations.size() == 200);
+      CHECK(graph.pool().stats().peak_reserved_bytes == 0);  // none of the other thread's memory
       CHECK(sum == 100.0);
       graph.replay();
       CHECK(x.max().item() == 200.0);

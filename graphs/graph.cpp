@@ -167,9 +167,10 @@ void Graph::Impl::submit(Captured& captured, const Stream& stream) {
   StreamState& state = stream.state();
   captured.foreign.check(options.name, captured.recording, captured.may_be_freed);
   if (stream.is_capturing()) {
-    CAPSTAN_CHECK(!captured.may_be_freed, CaptureError, "graph.replay: graph \"", options.name,
-                  "\" checks the memory that it uses instead of holding it, so no other capture can "
-                  "contain it; capture it with {.foreign_memory = ForeignMemory::retain}");
+    CAPSTAN_CHECK(
+        !captured.may_be_freed, CaptureError, "graph.replay: graph \"", options.name,
+        "\" checks the memory that it uses instead of holding it, so no other capture can "
+        "contain it; capture it with {.foreign_memory = ForeignMemory::retain}");
     capture_replay({.name = options.name,
                     .pools = captured.pools,
                     .recording = captured.recording,

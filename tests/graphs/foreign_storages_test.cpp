@@ -149,4 +149,45 @@ TEST_SUITE("graphs/foreign_storages") {
       check_close(z, {6, 6, 6, 6}, 0.0);
     });
   }
+
+  TEST_CASE("I4: what a nested graph computes can be read once the outer graph has run") {
+    for_each_device([](Device device) {
+      const Tensor x = full({4}, 3.0, {.device = device});
+      Graph inner(device, {.name = "inner"});
+      Tensor y;
+      capture(inner, [&] { y = x * 2.0; });
+      Graph outer(device);
+      Tensor z;
+      capture(outer, [&] {
+        inner.replay();
+        z = y + 1.0;
+      });
+      CHECK_THROWS_WITH_AS((void)y.to_vector<float>(), Contains("graph \"inner\" computes"),
+                           StateError);
+      outer.replay();
+      check_close(y, {6, 6, 6, 6}, 0.0);
+      check_close(z, {7, 7, 7, 7}, 0.0);
+    });
+  }
+
+  TEST_CASE("H1, H2: a nested graph is checked as one of its own") {
+    for_each_device([](Device device) {
+      const Tensor x = filled(3.0, device);
+      Graph inner(device, {.name = "inner"});
+      Tensor y;
+      capture(inner, [&] { y = x * 2.0; });
+      Graph outer(device, {.name = "outer"});
+      capture(outer, [&] { inner.replay(); });
+      outer.replay();
+      x.set_data(filled(5.0, device));
+      CHECK_THROWS_WITH_AS(outer.replay(), Contains("graph \"outer\": float32[4] that mul reads"),
+                           StateError);
+
+      Graph checking(device, {.name = "checking"});
+      capture(checking, [&] { y = x * 2.0; }, {.foreign_memory = ForeignMemory::check});
+      Graph another(device);
+      CHECK_THROWS_WITH_AS(capture(another, [&] { checking.replay(); }),
+                           Contains("\"checking\" checks the memory that it uses"), CaptureError);
+    });
+  }
 }

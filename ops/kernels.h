@@ -9,8 +9,8 @@
 
 // Every kernel a backend must supply, and the argument struct of each. ops/cpu/, ops/gpu/ and
 // ops/no_gpu.cpp each define all of them. The checks in ops/*.cpp have run, so kernels may assume
-// valid arguments and numel > 0. Addresses are of the kernel's device; sizes are in elements. f16 and
-// bf16 are computed in f32 (Compute<T>).
+// valid arguments and numel > 0. Addresses are of the kernel's device; sizes are in elements. f16
+// and bf16 are computed in f32 (Compute<T>).
 namespace capstan {
 
 class StreamState;

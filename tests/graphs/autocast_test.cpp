@@ -108,7 +108,9 @@ TEST_SUITE("graphs/autocast") {
           weight.add_(1.0);
         }
         graph.replay();
-        check_identical(y, linear(x, weight, Tensor()).detach());
+        check_identical(
+            y, linear(x.to(DType::bfloat16), weight.detach().to(DType::bfloat16), Tensor()));
+        check_identical(linear(x, weight, Tensor()).detach(), y);
       }
     });
   }

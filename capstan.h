@@ -3,6 +3,7 @@
 // Everything a program needs, in namespace capstan.
 
 #include "autograd/arithmetic.h"
+#include "autograd/autocast.h"
 #include "autograd/checkpoint.h"
 #include "autograd/engine.h"
 #include "autograd/function.h"

@@ -2,15 +2,20 @@
 
 #include <cmath>
 
+#include "autograd/autocast_policy.h"
 #include "autograd/broadcast.h"
 #include "autograd/math.h"
 #include "autograd/node.h"
+#include "autograd/promotion.h"
 #include "framework/tensor/factory.h"
 #include "ops/elementwise.h"
 
 namespace capstan {
 
 using autograd::BackwardContext;
+using autograd::CastTo;
+using autograd::in_dtype;
+using autograd::meeting_dtype;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::requires_grad;
@@ -62,6 +67,7 @@ class Kept {
 
 Tensor add(const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  if (const auto dtype = meeting_dtype(a, b)) return in_dtype(*dtype, a, b, add);
   Tensor y = autograd::binary(BinaryOp::add, a, b);
   if (needs_grad_of(a, b)) {
     record(y, "add", {&tensor_of(a), &tensor_of(b)},
@@ -75,6 +81,7 @@ Tensor add(const Operand& a, const Operand& b) {
 
 Tensor sub(const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  if (const auto dtype = meeting_dtype(a, b)) return in_dtype(*dtype, a, b, sub);
   Tensor y = autograd::binary(BinaryOp::sub, a, b);
   if (needs_grad_of(a, b)) {
     record(y, "sub", {&tensor_of(a), &tensor_of(b)},
@@ -88,6 +95,7 @@ Tensor sub(const Operand& a, const Operand& b) {
 
 Tensor mul(const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  if (const auto dtype = meeting_dtype(a, b)) return in_dtype(*dtype, a, b, mul);
   Tensor y = autograd::binary(BinaryOp::mul, a, b);
   if (needs_grad_of(a, b)) {
     record(y, "mul", {&tensor_of(a), &tensor_of(b)},
@@ -103,6 +111,7 @@ Tensor mul(const Operand& a, const Operand& b) {
 
 Tensor div(const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  if (const auto dtype = meeting_dtype(a, b, true)) return in_dtype(*dtype, a, b, div);
   Tensor y = autograd::binary(BinaryOp::div, a, b);
   if (needs_grad_of(a, b)) {
     const bool b_needs = requires_grad(tensor_of(b));
@@ -142,6 +151,10 @@ namespace {
 
 Tensor pow(const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  if (autograd::autocasts(CastTo::float32, tensor_of(a), tensor_of(b))) [[unlikely]] {
+    return in_dtype(DType::float32, a, b, pow);
+  }
+  if (const auto dtype = meeting_dtype(a, b)) return in_dtype(*dtype, a, b, pow);
   Tensor y = autograd::binary(BinaryOp::pow, a, b);
   if (needs_grad_of(a, b)) {
     const bool b_needs = requires_grad(tensor_of(b));
@@ -168,6 +181,11 @@ namespace {
 
 [[nodiscard]] Tensor extreme(BinaryOp op, BinaryOp wins, const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  if (const auto dtype = meeting_dtype(a, b)) {
+    return in_dtype(*dtype, a, b, [=](const Operand& left, const Operand& right) {
+      return extreme(op, wins, left, right);
+    });
+  }
   Tensor y = autograd::binary(op, a, b);
   if (needs_grad_of(a, b)) {
     record(y, ops::name_of(op), {&tensor_of(a), &tensor_of(b)},

@@ -2,9 +2,10 @@
 
 #include "framework/tensor/tensor.h"
 
-// Differentiable arithmetic with broadcasting. Operands are tensors of one dtype and device, or
-// numbers, which take the tensor's dtype. Results are new tensors; work on the GPU is only
-// enqueued.
+// Differentiable arithmetic with broadcasting. Operands are tensors on one device, or numbers.
+// Different dtypes meet as framework/core/promote.h says, numbers mostly take the tensor's;
+// gradients have the dtype of their operand. Integers divide to float32. Results are new tensors;
+// work on the GPU is only enqueued.
 // @throws ShapeError, DTypeError, DeviceError naming the operation, the operands and the user's
 // line.
 namespace capstan {
@@ -36,7 +37,8 @@ namespace capstan {
 [[nodiscard]] Tensor logical_or(const Operand& a, const Operand& b);
 [[nodiscard]] Tensor logical_not(const Tensor& x, Where where = Where::current());
 
-/// condition ? a : b, elementwise, broadcasting; condition is bool. Differentiable in a and b.
+/// condition ? a : b, elementwise, broadcasting; condition is bool; dtypes as above.
+/// Differentiable in a and b.
 [[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b,
                            Where where = Where::current());
 

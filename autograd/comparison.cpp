@@ -1,6 +1,7 @@
 #include "autograd/arithmetic.h"
 #include "autograd/broadcast.h"
 #include "autograd/node.h"
+#include "autograd/promotion.h"
 #include "ops/elementwise.h"
 
 namespace capstan {
@@ -15,6 +16,18 @@ namespace {
 
 [[nodiscard]] Tensor compare(BinaryOp op, const Operand& a, const Operand& b) {
   const CallSite site(a.where());
+  const auto compared = [op](const Operand& left, const Operand& right) {
+    return autograd::binary(op, left, right);
+  };
+  if (const auto dtype = autograd::meeting_dtype(a, b)) {
+    const NoGradGuard no_grad;
+    return autograd::in_dtype(*dtype, a, b, compared);
+  }
+  return compared(a, b);
+}
+
+[[nodiscard]] Tensor logical(BinaryOp op, const Operand& a, const Operand& b) {
+  const CallSite site(a.where());
   return autograd::binary(op, a, b);
 }
 
@@ -28,11 +41,11 @@ Tensor gt(const Operand& a, const Operand& b) { return compare(BinaryOp::gt, a, 
 Tensor ge(const Operand& a, const Operand& b) { return compare(BinaryOp::ge, a, b); }
 
 Tensor logical_and(const Operand& a, const Operand& b) {
-  return compare(BinaryOp::logical_and, a, b);
+  return logical(BinaryOp::logical_and, a, b);
 }
 
 Tensor logical_or(const Operand& a, const Operand& b) {
-  return compare(BinaryOp::logical_or, a, b);
+  return logical(BinaryOp::logical_or, a, b);
 }
 
 Tensor logical_not(const Tensor& x, Where where) {
@@ -42,6 +55,9 @@ Tensor logical_not(const Tensor& x, Where where) {
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Where where) {
   const CallSite site(where);
+  if (const auto dtype = autograd::meeting_dtype(a, b)) {
+    return capstan::where(condition, a.to(*dtype), b.to(*dtype), where);
+  }
   Tensor y = ops::where(condition, a, b);
   if (needs_grad(a, b)) {
     record(y, "where", {&a, &b},

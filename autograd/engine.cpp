@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "autograd/arithmetic.h"
+#include "autograd/autocast.h"
 #include "autograd/engine_edges.h"
 #include "autograd/node.h"
 #include "autograd/pass_arena.h"
@@ -192,7 +193,7 @@ void Pass::visit(std::uint32_t index) {
   }
   if (!entry.runs) return;
 
-  if (!retain_) {
+  if (!retain_ && !node.reusable) {
     node.released = true;
     if (side_streams_.any()) {
       side_streams_.release_later(node);
@@ -248,7 +249,10 @@ void Pass::run_backward(Node& node, std::span<Tensor> grads) {
   const CallSiteOverride site(node.where.line() != 0 ? node.where : caller);
   BackwardContext context(node, grads, arena_.input_grads,
                           restricted_ ? arena_.needed.data() : nullptr);
-  node.backward(context);
+  {
+    const capstan::detail::AutocastModesGuard no_autocast({});
+    node.backward(context);
+  }
   for (std::size_t i = 0; i < edges.size(); ++i) {
     const Tensor& grad = arena_.input_grads[i];
     if (edges[i].node && grad.defined()) check_returned(node, i, grad, edges[i]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/autocast.h"
 #include "framework/tensor/factory.h"
 #include "framework/tensor/view.h"
 
@@ -72,10 +73,13 @@ class CustomNode final : public autograd::Node {
           grad.defined() ? grad : zeros(meta.shape, {.dtype = meta.dtype, .device = meta.device}));
     }
     const RunningScope scope(context);
+    const capstan::detail::AutocastModesGuard autocast(modes_);
     std::vector<Tensor> results = backward_(context_, grads);
     CAPSTAN_CHECK(results.size() == edges_.size(), GradError, "backward of ", name, ": returned ",
                   results.size(), " gradients for ", edges_.size(), " inputs");
-    for (std::size_t i = 0; i < results.size(); ++i) context.set(i, std::move(results[i]));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      context.set(i, in_dtype_of(edges_[i], std::move(results[i])));
+    }
   }
 
   void release_saved() override {
@@ -84,6 +88,12 @@ class CustomNode final : public autograd::Node {
   }
 
  private:
+  /// Autocast may have chosen another floating dtype than that of the input.
+  [[nodiscard]] static Tensor in_dtype_of(const autograd::Edge& edge, Tensor grad) {
+    if (!edge.node || !grad.defined() || !is_floating(grad.dtype())) return grad;
+    return grad.to(edge.node->output(edge.output).dtype);
+  }
+
   void save(const std::vector<Tensor>& inputs, const std::vector<Tensor>& results) {
     FunctionContext::State& state = *context_.state_;
     state.saved.reserve(state.kept.size());
@@ -107,6 +117,7 @@ class CustomNode final : public autograd::Node {
   std::vector<Tensor> (*const backward_)(FunctionContext&, const std::vector<Tensor>&);
   FunctionContext context_;
   std::vector<autograd::Edge> edges_;
+  const capstan::detail::AutocastModes modes_ = capstan::detail::autocast_modes;
 };
 
 void FunctionContext::save_for_backward(std::vector<Tensor> tensors) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/node.h"
+#include "framework/core/promote.h"
 #include "ops/layout.h"
 
 namespace capstan {
@@ -69,10 +70,25 @@ class CatNode final : public autograd::Node {
   return dx;
 }
 
+// Empty if they are.
+[[nodiscard]] std::vector<Tensor> in_one_dtype(const std::vector<Tensor>& tensors) {
+  if (tensors.empty()) return {};
+  DType dtype = tensors.front().dtype();
+  for (const Tensor& tensor : tensors) dtype = promote_types(dtype, tensor.dtype());
+  if (std::ranges::all_of(tensors, [&](const Tensor& x) { return x.dtype() == dtype; })) return {};
+  std::vector<Tensor> converted;
+  converted.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) converted.push_back(tensor.to(dtype));
+  return converted;
+}
+
 }  // namespace
 
 Tensor cat(const std::vector<Tensor>& tensors, int axis, Where where) {
   const CallSite site(where);
+  if (const std::vector<Tensor> alike = in_one_dtype(tensors); !alike.empty()) {
+    return cat(alike, axis, where);
+  }
   Tensor y = ops::cat(tensors, axis);
   if (grad_enabled() && std::ranges::any_of(tensors, requires_grad)) {
     autograd::detail::attach(y, make_ref<CatNode>(tensors, axis, y.device()), 0);

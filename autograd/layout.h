@@ -7,7 +7,8 @@
 
 namespace capstan {
 
-// Differentiable; see ops/layout.h for shapes and errors.
+// Differentiable; see ops/layout.h for shapes and errors. `cat` takes different dtypes, which meet
+// in the one of `promote_types`.
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& tensors, int axis = 0,
                          Where where = Where::current());
 [[nodiscard]] Tensor gather(const Tensor& x, int axis, const Tensor& index,

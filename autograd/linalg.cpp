@@ -1,5 +1,6 @@
 #include "autograd/linalg.h"
 
+#include "autograd/autocast_policy.h"
 #include "autograd/broadcast.h"
 #include "autograd/node.h"
 #include "autograd/reduce.h"
@@ -7,7 +8,10 @@
 
 namespace capstan {
 
+using autograd::autocast;
+using autograd::autocasts;
 using autograd::BackwardContext;
+using autograd::CastTo;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::requires_grad;
@@ -53,6 +57,9 @@ namespace {
 }
 
 [[nodiscard]] Tensor product(const char* name, const Tensor& a, const Tensor& b) {
+  if (autocasts(CastTo::lower, a, b)) [[unlikely]] {
+    return product(name, autocast(CastTo::lower, a), autocast(CastTo::lower, b));
+  }
   Tensor y = ops::matmul(a, b);
   if (needs_grad(a, b)) {
     record(y, name, {&a, &b},
@@ -87,6 +94,10 @@ Tensor bmm(const Tensor& a, const Tensor& b, Where where) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Where where) {
   const CallSite site(where);
+  if (autocasts(CastTo::lower, x, weight, bias)) [[unlikely]] {
+    return linear(autocast(CastTo::lower, x), autocast(CastTo::lower, weight),
+                  autocast(CastTo::lower, bias), where);
+  }
   Tensor y = ops::linear(x, weight, bias);
   if (needs_grad(x, weight, bias)) {
     record(y, "linear", {&x, &weight, &bias},

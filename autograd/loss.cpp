@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/arithmetic.h"
+#include "autograd/autocast_policy.h"
 #include "autograd/layout.h"
 #include "autograd/math.h"
 #include "autograd/node.h"
@@ -12,7 +13,10 @@
 
 namespace capstan {
 
+using autograd::autocast;
+using autograd::autocasts;
 using autograd::BackwardContext;
+using autograd::CastTo;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::requires_grad;
@@ -54,6 +58,9 @@ void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, LossOptions options, Where where) {
   const CallSite site(where);
+  if (autocasts(CastTo::float32, logits)) [[unlikely]] {
+    return cross_entropy(autocast(CastTo::float32, logits), labels, options, where);
+  }
   auto [loss, logsumexp] = ops::cross_entropy(logits, labels, options.reduction);
   if (needs_grad(logits)) {
     record(loss, "cross_entropy", {&logits},
@@ -78,6 +85,9 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, LossOptio
           labels.size(0) == log_probabilities.size(0),
       ShapeError, "nll_loss: needs log_probabilities [rows, classes] and labels [rows], got ",
       log_probabilities.shape(), " and ", labels.shape(), "; flatten leading axes with reshape");
+  if (autocasts(CastTo::float32, log_probabilities)) [[unlikely]] {
+    return nll_loss(autocast(CastTo::float32, log_probabilities), labels, options, where);
+  }
   const Tensor picked = gather(log_probabilities, 1, labels.unsqueeze(1)).squeeze(1);
   switch (options.reduction) {
     case Reduction::mean: return neg(mean(picked));
@@ -90,6 +100,10 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, LossOptio
 Tensor mse_loss(const Tensor& x, const Tensor& target, LossOptions options, Where where) {
   const CallSite site(where);
   check_same_shape("mse_loss", x, target);
+  if (autocasts(CastTo::float32, x, target)) [[unlikely]] {
+    return mse_loss(autocast(CastTo::float32, x), autocast(CastTo::float32, target), options,
+                    where);
+  }
   const Tensor difference = x - target;
   Tensor loss = reduced(ops::unary(UnaryOp::square, difference), options.reduction);
   if (needs_grad(difference)) {
@@ -106,6 +120,10 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, L
                                         Where where) {
   const CallSite site(where);
   check_same_shape("binary_cross_entropy_with_logits", x, target);
+  if (autocasts(CastTo::float32, x, target)) [[unlikely]] {
+    return binary_cross_entropy_with_logits(autocast(CastTo::float32, x),
+                                            autocast(CastTo::float32, target), options, where);
+  }
   const auto terms = [&] {
     const NoGradGuard no_grad;
     return relu(x) - x * target + log1p(exp(neg(abs(x))));

@@ -3,23 +3,47 @@
 #include <numbers>
 
 #include "autograd/arithmetic.h"
+#include "autograd/autocast_policy.h"
 #include "autograd/node.h"
 #include "framework/tensor/factory.h"
 #include "ops/elementwise.h"
 
 namespace capstan {
 
+using autograd::autocast;
+using autograd::autocasts;
 using autograd::BackwardContext;
+using autograd::CastTo;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::Saved;
 
 namespace {
 
+// What Autocast computes in float32.
+[[nodiscard]] bool is_delicate(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::exp:
+    case UnaryOp::expm1:
+    case UnaryOp::log:
+    case UnaryOp::log1p:
+    case UnaryOp::reciprocal:
+    case UnaryOp::rsqrt: return true;
+    default: return false;
+  }
+}
+
+[[nodiscard]] bool is_widened(UnaryOp op, const Tensor& x) {
+  return autocasts(CastTo::float32, x) && is_delicate(op);
+}
+
 // y = op(x), with the gradient `slope(g, x)`.
 template <typename Slope>
 [[nodiscard]] Tensor from_input(UnaryOp op, const Tensor& x, const Where& where, Slope slope) {
   const CallSite site(where);
+  if (is_widened(op, x)) [[unlikely]] {
+    return from_input(op, autocast(CastTo::float32, x), where, slope);
+  }
   Tensor y = ops::unary(op, x);
   if (needs_grad(x)) {
     record(y, ops::name_of(op), {&x}, [x = Saved(x), slope](BackwardContext& context) {
@@ -33,6 +57,9 @@ template <typename Slope>
 template <typename Slope>
 [[nodiscard]] Tensor from_output(UnaryOp op, const Tensor& x, const Where& where, Slope slope) {
   const CallSite site(where);
+  if (is_widened(op, x)) [[unlikely]] {
+    return from_output(op, autocast(CastTo::float32, x), where, slope);
+  }
   Tensor y = ops::unary(op, x);
   if (needs_grad(x)) {
     record(y, ops::name_of(op), {&x}, [y = Saved::output(y), slope](BackwardContext& context) {

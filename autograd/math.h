@@ -2,8 +2,8 @@
 
 #include "framework/tensor/tensor.h"
 
-// Differentiable elementwise functions of float32 and float64 tensors (abs, sign, square: any
-// numeric dtype, without gradient for integers). @throws DTypeError naming the function.
+// Differentiable elementwise functions of floating tensors (abs, sign, square: any numeric dtype,
+// without gradient for integers). @throws DTypeError naming the function.
 namespace capstan {
 
 [[nodiscard]] Tensor abs(const Tensor& x, Where where = Where::current());

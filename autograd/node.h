@@ -88,6 +88,8 @@ class Node : public RefCounted {
   const Ref<StreamState> stream;
   /// True once `release_saved` ran.
   bool released = false;
+  /// True if it saves nothing that backward would drop, so that several graphs can share it.
+  bool reusable = false;
 
   /// Something to do with the complete gradient of an output: call `function`, or keep it in
   /// `retained` at the end of the pass.

@@ -3,13 +3,17 @@
 #include <algorithm>
 
 #include "autograd/arithmetic.h"
+#include "autograd/autocast_policy.h"
 #include "autograd/node.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
 namespace capstan {
 
+using autograd::autocast;
+using autograd::autocasts;
 using autograd::BackwardContext;
+using autograd::CastTo;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::Saved;
@@ -50,6 +54,9 @@ namespace {
 
 Tensor sum(const Tensor& x, const Axes& axes, bool keepdim, Where where) {
   const CallSite site(where);
+  if (autocasts(CastTo::float32, x)) [[unlikely]] {
+    return sum(autocast(CastTo::float32, x), axes, keepdim, where);
+  }
   Tensor y = ops::reduce(ReduceOp::sum, x, axes, keepdim);
   if (needs_grad(x)) {
     record(y, "sum", {&x},
@@ -62,6 +69,9 @@ Tensor sum(const Tensor& x, const Axes& axes, bool keepdim, Where where) {
 
 Tensor mean(const Tensor& x, const Axes& axes, bool keepdim, Where where) {
   const CallSite site(where);
+  if (autocasts(CastTo::float32, x)) [[unlikely]] {
+    return mean(autocast(CastTo::float32, x), axes, keepdim, where);
+  }
   Tensor y = ops::reduce(ReduceOp::mean, x, axes, keepdim);
   if (needs_grad(x)) {
     const std::int64_t count = x.numel() / std::max<std::int64_t>(y.numel(), 1);

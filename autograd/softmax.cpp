@@ -1,6 +1,7 @@
 #include "ops/softmax.h"
 
 #include "autograd/arithmetic.h"
+#include "autograd/autocast_policy.h"
 #include "autograd/loss.h"
 #include "autograd/math.h"
 #include "autograd/node.h"
@@ -9,7 +10,10 @@
 // As in activations.cpp: fused kernels, unless the gradient is to be differentiated again.
 namespace capstan {
 
+using autograd::autocast;
+using autograd::autocasts;
 using autograd::BackwardContext;
+using autograd::CastTo;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::Saved;
@@ -30,6 +34,9 @@ namespace {
 
 Tensor softmax(const Tensor& x, int axis, Where where) {
   const CallSite site(where);
+  if (autocasts(CastTo::float32, x)) [[unlikely]] {
+    return softmax(autocast(CastTo::float32, x), axis, where);
+  }
   Tensor y = ops::softmax(x, axis);
   if (needs_grad(x)) {
     record(y, "softmax", {&x}, [y = Saved::output(y), axis](BackwardContext& context) {
@@ -41,6 +48,9 @@ Tensor softmax(const Tensor& x, int axis, Where where) {
 
 Tensor log_softmax(const Tensor& x, int axis, Where where) {
   const CallSite site(where);
+  if (autocasts(CastTo::float32, x)) [[unlikely]] {
+    return log_softmax(autocast(CastTo::float32, x), axis, where);
+  }
   Tensor y = ops::log_softmax(x, axis);
   if (needs_grad(x)) {
     record(y, "log_softmax", {&x}, [y = Saved::output(y), axis](BackwardContext& context) {

@@ -30,7 +30,7 @@ const Tensor& Tensor::set_requires_grad(bool value, Where where) const {
   CAPSTAN_CHECK(is_leaf(), GradError, "set_requires_grad: ", describe(*this),
                 " is the result of a recorded operation; detach() it first");
   CAPSTAN_CHECK(!value || is_floating(dtype()), DTypeError,
-                "set_requires_grad: needs float32 or float64, got ", dtype());
+                "set_requires_grad: needs a floating dtype, got ", dtype());
   if (const Slot* slot = slot_of(*this); slot != nullptr && slot->requires_grad != value) {
     detail::count(counters().rebinds);
   }

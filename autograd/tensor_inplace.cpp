@@ -1,6 +1,7 @@
 #include "autograd/arithmetic.h"
 #include "autograd/broadcast.h"
 #include "autograd/node.h"
+#include "autograd/promotion.h"
 #include "framework/tensor/factory.h"
 #include "ops/elementwise.h"
 
@@ -46,7 +47,16 @@ namespace {
 
 void write(BinaryOp op, const Tensor& self, const Operand& other) {
   if (!other.is_tensor()) return ops::binary_out(op, self, other.value(), self);
-  ops::binary_out(op, self, other.tensor(), self);
+  const Tensor& operand = other.tensor();
+  const bool alike = operand.dtype() == self.dtype() || operand.device() != self.device();
+  if (alike) return ops::binary_out(op, self, operand, self);
+  // Computed where the dtypes meet, and rounded to that of self once.
+  const DType dtype = autograd::result_type(self, other);
+  autograd::check_holds(ops::name_of(op), self, dtype);
+  CAPSTAN_CHECK(broadcast_shapes(self.shape(), operand.shape(), ops::name_of(op)) == self.shape(),
+                ShapeError, ops::name_of(op), ": the result does not fit in place, got ",
+                describe(self), " and ", describe(operand));
+  ops::copy(self, ops::binary(op, ops::cast(self, dtype), ops::cast(operand, dtype)));
 }
 
 // The operand for backward, safe from the coming write.
@@ -71,6 +81,15 @@ class Kept {
   double number_;
 };
 
+// The gradient for `operand`, broadcast and maybe converted before.
+[[nodiscard]] Tensor fitted(const Tensor& g, const Shape& shape, DType dtype) {
+  return sum_to(g, shape).to(dtype);
+}
+
+[[nodiscard]] DType dtype_of_operand(const Tensor& tensor, const Tensor& self) {
+  return tensor.defined() ? tensor.dtype() : self.dtype();
+}
+
 [[nodiscard]] Shape shape_of(const Tensor& tensor) {
   return tensor.defined() ? tensor.shape() : Shape{};
 }
@@ -80,13 +99,15 @@ void add_in_place(const char* name, BinaryOp op, const Tensor& self, const Opera
   const bool recorded = is_recorded_write(name, self, operand);
   write(op, self, other);
   if (!recorded) return;
-  record(self, name, {&self, &operand}, [op, shape = shape_of(operand)](BackwardContext& context) {
-    const Tensor& g = context.grad();
-    if (context.needs(0)) context.set(0, g);
-    if (!context.needs(1)) return;
-    const Tensor d = sum_to(g, shape);
-    context.set(1, op == BinaryOp::sub ? neg(d) : d);
-  });
+  record(self, name, {&self, &operand},
+         [op, shape = shape_of(operand),
+          dtype = dtype_of_operand(operand, self)](BackwardContext& context) {
+           const Tensor& g = context.grad();
+           if (context.needs(0)) context.set(0, g);
+           if (!context.needs(1)) return;
+           const Tensor d = fitted(g, shape, dtype);
+           context.set(1, op == BinaryOp::sub ? neg(d) : d);
+         });
 }
 
 void fill_in_place(const char* name, const Tensor& self, double value) {
@@ -150,12 +171,14 @@ const Tensor& Tensor::mul_(const Operand& other, Where where) const {
   const Tensor old = autograd::requires_grad(operand) ? clone() : Tensor();
   write(BinaryOp::mul, *this, other);
   record(*this, "mul_", {this, &operand},
-         [factor = Kept(factor, other.value()), old = Kept(old, 0.0),
-          shape = shape_of(operand)](BackwardContext& context) {
+         [factor = Kept(factor, other.value()), old = Kept(old, 0.0), shape = shape_of(operand),
+          dtype = dtype_of_operand(operand, *this)](BackwardContext& context) {
            const Tensor& g = context.grad();
-           if (context.needs(0)) context.set(0, factor.scale(BinaryOp::mul, g, context));
+           if (context.needs(0)) {
+             context.set(0, factor.scale(BinaryOp::mul, g, context).to(g.dtype()));
+           }
            if (context.needs(1)) {
-             context.set(1, sum_to(old.scale(BinaryOp::mul, g, context), shape));
+             context.set(1, fitted(old.scale(BinaryOp::mul, g, context), shape, dtype));
            }
          });
   return *this;
@@ -173,10 +196,12 @@ const Tensor& Tensor::div_(const Operand& other, Where where) const {
   record(*this, "div_", {this, &operand},
          [divisor = Kept(divisor, other.value()),
           y = autograd::requires_grad(operand) ? Saved::output(*this) : Saved(),
-          shape = shape_of(operand)](BackwardContext& context) {
-           const Tensor d = divisor.scale(BinaryOp::div, context.grad(), context);
-           if (context.needs(0)) context.set(0, d);
-           if (context.needs(1)) context.set(1, neg(sum_to(d * y.get(context), shape)));
+          shape = shape_of(operand),
+          dtype = dtype_of_operand(operand, *this)](BackwardContext& context) {
+           const Tensor& g = context.grad();
+           const Tensor d = divisor.scale(BinaryOp::div, g, context);
+           if (context.needs(0)) context.set(0, d.to(g.dtype()));
+           if (context.needs(1)) context.set(1, neg(fitted(d * y.get(context), shape, dtype)));
          });
   return *this;
 }

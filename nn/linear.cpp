@@ -14,8 +14,8 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, LinearOption
   CAPSTAN_CHECK(in_features >= 1 && out_features >= 1, ValueError,
                 "linear: both sizes must be at least 1, got in_features ", in_features,
                 " and out_features ", out_features);
-  CAPSTAN_CHECK(is_floating(options.dtype), DTypeError,
-                "linear: dtype must be float32 or float64, got ", options.dtype);
+  CAPSTAN_CHECK(is_floating(options.dtype), DTypeError, "linear: dtype must be floating, got ",
+                options.dtype);
 
   const TensorOptions place{.dtype = options.dtype, .device = options.device};
   const double bound = 1.0 / std::sqrt(static_cast<double>(in_features));

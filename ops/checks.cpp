@@ -16,7 +16,9 @@ bool fits(double value) {
 bool fits(double value, DType dtype) {
   switch (dtype) {
     case DType::float32:
-    case DType::float64: return true;
+    case DType::float64:
+    case DType::float16:
+    case DType::bfloat16: return true;
     // 2^63 itself is a double but not an int64.
     case DType::int64: return fits<std::int64_t>(value) && value < 9223372036854775808.0;
     case DType::int32: return fits<std::int32_t>(value);

@@ -17,7 +17,7 @@ inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 inline void check_floating(const char* op, const Tensor& x) {
-  CAPSTAN_CHECK(is_floating(x.dtype()), DTypeError, op, ": needs float32 or float64, got ",
+  CAPSTAN_CHECK(is_floating(x.dtype()), DTypeError, op, ": needs a floating dtype, got ",
                 describe(x), "; convert it with .to(DType::float32)");
 }
 

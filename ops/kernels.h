@@ -9,7 +9,8 @@
 
 // Every kernel a backend must supply, and the argument struct of each. ops/cpu/, ops/gpu/ and
 // ops/no_gpu.cpp each define all of them. The checks in ops/*.cpp have run, so kernels may assume
-// valid arguments and numel > 0. Addresses are of the kernel's device; sizes are in elements.
+// valid arguments and numel > 0. Addresses are of the kernel's device; sizes are in elements. f16
+// and bf16 are computed in f32 (Compute<T>).
 namespace capstan {
 
 class StreamState;
@@ -93,7 +94,8 @@ enum class BinaryOp : std::uint8_t {
 
 enum class ScalarSide : std::uint8_t { none, left, right };
 
-/// y = op(a, b); one operand may be the number `scalar` instead of a tensor, in the tensor's dtype.
+/// y = op(a, b); one operand may be the number `scalar` instead of a tensor, in the tensor's dtype
+/// (f16 and bf16: in f32, but for comparisons).
 struct BinaryArgs {
   LoopNest loop;
   Walk a;
@@ -162,8 +164,8 @@ struct ArgmaxArgs {
 
 /// C[b] = op(A[b]) op(B[b]) + beta * C[b], then + bias on each row if bias is not null; row-major
 /// with leading dimensions (elements between rows as stored). op(A) is [m, k], op(B) is [k, n]; a
-/// transposed A is stored as [k, m]. Batch stride 0 repeats a matrix. f32 or f64. m, n, k, batch
-/// >= 1.
+/// transposed A is stored as [k, m]. Batch stride 0 repeats a matrix. Floating; f16 and bf16 sum in
+/// f32 and round once. m, n, k, batch >= 1.
 struct MatmulArgs {
   const void* a;
   const void* b;
@@ -198,7 +200,7 @@ struct SoftmaxBackwardArgs {
 
 /// logsumexp[r] = log sum_c exp(x[r, c]); loss[r] = logsumexp[r] - x[r, label[r]]. A label outside
 /// of [0, cols) is reported as a fault and its row's loss is 0. If `reduced` is not null, it gets
-/// scale * sum_r loss[r], summed in a fixed order.
+/// scale * sum_r loss[r], summed in a fixed order. f32 or f64.
 struct CrossEntropyArgs {
   const void* x;
   const void* labels;
@@ -215,6 +217,7 @@ struct CrossEntropyArgs {
 
 /// dx[r, c] = scale * g * (exp(x[r, c] - logsumexp[r]) - [c == label[r]]), where g is grad[r], or
 /// grad[0] for all rows if `grad_is_scalar`. Rows with a bad label get 0 (the forward reported it).
+/// f32 or f64.
 struct CrossEntropyBackwardArgs {
   const void* grad;
   const void* x;
@@ -273,7 +276,7 @@ struct GatherArgs {
 };
 
 /// dx[o, index[o, j, i], i] += g[o, j, i], dx zeroed first; duplicates add in the order of j
-/// (bitwise repeatable). Bad indices are skipped. Floating.
+/// (bitwise repeatable). Bad indices are skipped. f32 or f64.
 struct GatherBackwardArgs {
   const void* grad;
   const void* index;

@@ -74,6 +74,10 @@ Tensor backward(const char* name, const Tensor& grad, int axis, const Tensor& in
                 const Shape& x_shape, bool shared) {
   const int wanted = normalize_axis(axis, x_shape.rank(), name);
   detail::check_floating(name, grad);
+  if (is_half(grad.dtype())) {
+    const Tensor wide = cast(grad, DType::float32);
+    return cast(backward(name, wide, axis, index, x_shape, shared), grad.dtype());
+  }
   detail::check_index_dtype(name, "index", index);
   detail::check_same_device(name, grad, index);
   CAPSTAN_CHECK(index.rank() == (shared ? 1 : x_shape.rank()), ShapeError, name,

@@ -6,7 +6,8 @@ namespace capstan::ops {
 
 /// Matrix product over the last two axes, a [..., m, k] times b [..., k, n]; leading axes
 /// broadcast. Rank 1 counts as a row (a) or a column (b), and that axis disappears again.
-/// Transposed views are used in place. float32 or float64, accumulated in that precision.
+/// Transposed views are used in place. Floating dtypes, accumulated in that precision, but float16
+/// and bfloat16 in float32.
 /// @throws ShapeError, DTypeError, DeviceError.
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b);
 

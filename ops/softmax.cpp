@@ -110,6 +110,10 @@ Tensor log_softmax_backward(const Tensor& grad, const Tensor& y, int axis) {
 
 CrossEntropy cross_entropy(const Tensor& x, const Tensor& labels, Reduction reduction) {
   check_logits("cross_entropy", x, labels);
+  if (is_half(x.dtype())) {
+    const CrossEntropy wide = cross_entropy(cast(x, DType::float32), labels, reduction);
+    return {.loss = cast(wide.loss, x.dtype()), .logsumexp = wide.logsumexp};
+  }
   const std::int64_t rows = x.size(0);
   const TensorOptions options{.dtype = x.dtype(), .device = x.device()};
   const Tensor losses = empty({rows}, options);
@@ -151,10 +155,15 @@ Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor&
   const bool per_row = reduction == Reduction::none;
   detail::check_shape(kName, "grad", grad, per_row ? Shape{rows} : Shape{});
   detail::check_shape(kName, "logsumexp", logsumexp, {rows});
-  for (const Tensor* other : {&grad, &logsumexp}) {
-    detail::check_same_device(kName, x, *other);
-    detail::check_same_dtype(kName, x, *other);
+  detail::check_same_device(kName, x, grad);
+  detail::check_same_dtype(kName, x, grad);
+  if (is_half(x.dtype())) {
+    const Tensor wide = cross_entropy_backward(cast(grad, DType::float32), cast(x, DType::float32),
+                                               labels, logsumexp, reduction);
+    return cast(wide, x.dtype());
   }
+  detail::check_same_device(kName, x, logsumexp);
+  detail::check_same_dtype(kName, x, logsumexp);
   Tensor dx = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
   if (x.numel() == 0) return dx;
   const Tensor dense_grad = contiguous(grad);

@@ -17,7 +17,7 @@ enum class Reduction : std::uint8_t { mean, sum, none };
 
 struct CrossEntropy {
   Tensor loss;       ///< scalar, or [rows] for Reduction::none
-  Tensor logsumexp;  ///< [rows], for the backward
+  Tensor logsumexp;  ///< [rows], for the backward; float32 if x is float16 or bfloat16
 };
 
 /// Cross-entropy of logits x [rows, cols] against class labels [rows] (int64 or int32):

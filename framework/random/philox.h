@@ -2,15 +2,11 @@
 
 #include <cstdint>
 
+#include "framework/core/host_device.h"
+
 // Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), shared by
 // CPU and GPU kernels. Word i of an operation that starts at `offset` is word i % 4 of the block
 // with counter offset / 4 + i / 4, whatever the launch shape, so both devices agree bit for bit.
-#if defined(__CUDACC__)
-#define CAPSTAN_HOST_DEVICE __host__ __device__
-#else
-#define CAPSTAN_HOST_DEVICE
-#endif
-
 namespace capstan {
 
 /// How a kernel gets its random numbers. Eagerly `seed` and `offset` are the numbers themselves; in

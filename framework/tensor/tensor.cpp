@@ -95,6 +95,8 @@ T Tensor::item(Where where) const {
   template T Tensor::item<T>(Where) const;
 CAPSTAN_INSTANTIATE(float)
 CAPSTAN_INSTANTIATE(double)
+CAPSTAN_INSTANTIATE(Float16)
+CAPSTAN_INSTANTIATE(BFloat16)
 CAPSTAN_INSTANTIATE(std::int64_t)
 CAPSTAN_INSTANTIATE(std::int32_t)
 CAPSTAN_INSTANTIATE(std::uint8_t)

@@ -149,7 +149,8 @@ class Tensor {
   // Gradients.
   [[nodiscard]] bool requires_grad() const noexcept;
   /// Makes a leaf require (or no longer require) a gradient; returns this tensor.
-  /// @throws DTypeError  unless float32 or float64; GradError for a result of a recorded operation.
+  /// @throws DTypeError  unless for a floating dtype; GradError for a result of a recorded
+  /// operation.
   const Tensor& set_requires_grad(bool value = true, Where where = Where::current()) const;
   [[nodiscard]] bool is_leaf() const noexcept;
   /// The accumulated gradient; undefined if there is none.
@@ -187,25 +188,31 @@ class Tensor {
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 /// An argument that is a tensor or a number, together with the line it was written on. Numbers take
-/// the dtype of the tensor they meet.
+/// the dtype of the tensor they meet, but one with a fraction makes an integer tensor float32.
 class Operand {
  public:
   Operand(const Tensor& tensor, Where where = Where::current()) noexcept
       : tensor_(&tensor), where_(where) {}
   Operand(double value, Where where = Where::current()) noexcept : value_(value), where_(where) {}
   Operand(float value, Where where = Where::current()) noexcept : value_(value), where_(where) {}
-  Operand(int value, Where where = Where::current()) noexcept : value_(value), where_(where) {}
+  Operand(int value, Where where = Where::current()) noexcept
+      : value_(value), whole_(true), where_(where) {}
   Operand(std::int64_t value, Where where = Where::current()) noexcept
-      : value_(static_cast<double>(value)), where_(where) {}
+      : value_(static_cast<double>(value)), whole_(true), where_(where) {}
 
   [[nodiscard]] bool is_tensor() const noexcept { return tensor_ != nullptr; }
   [[nodiscard]] const Tensor& tensor() const noexcept { return *tensor_; }
   [[nodiscard]] double value() const noexcept { return value_; }
+  /// int64 for a number written as an integer, else float32; see framework/core/promote.h.
+  [[nodiscard]] DType number_dtype() const noexcept {
+    return whole_ ? DType::int64 : DType::float32;
+  }
   [[nodiscard]] const Where& where() const noexcept { return where_; }
 
  private:
   const Tensor* tensor_ = nullptr;
   double value_ = 0.0;
+  bool whole_ = false;
   Where where_;
 };
 

@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <type_traits>
 
 #include "framework/core/dtype_visit.h"
 #include "ops/cpu/loop.h"
@@ -13,11 +14,23 @@ namespace {
 template <typename T>
 class Operands {
  public:
+  using C = Compute<T>;
+
   explicit Operands(const BinaryArgs& args)
       : args_(args), number_(static_cast<T>(args.scalar)), repeated_{&number_, {}} {}
 
   template <typename Y, typename F>
   void apply(F f, std::int64_t grain = kCheapGrain) const {
+    if constexpr (is_half_type<T>) {
+      // Arithmetic takes the number as it is; comparisons as the tensor would hold it.
+      const C number = std::is_same_v<Y, bool> ? C{number_} : static_cast<C>(args_.scalar);
+      if (args_.scalar_side == ScalarSide::left) {
+        return map<T, Y>(args_.loop, args_.b, args_.y, grain, [=](C b) { return f(number, b); });
+      }
+      if (args_.scalar_side == ScalarSide::right) {
+        return map<T, Y>(args_.loop, args_.a, args_.y, grain, [=](C a) { return f(a, number); });
+      }
+    }
     const Walk& a = args_.scalar_side == ScalarSide::left ? repeated_ : args_.a;
     const Walk& b = args_.scalar_side == ScalarSide::right ? repeated_ : args_.b;
     map<T, Y>(args_.loop, a, b, args_.y, grain, f);
@@ -29,17 +42,19 @@ class Operands {
     const Walk& a = args_.scalar_side == ScalarSide::left ? repeated_ : args_.a;
     const Walk& b = args_.scalar_side == ScalarSide::right ? repeated_ : args_.b;
     const int last = args_.loop.rank - 1;
-    for_each_row<3>(
-        args_.loop, {a.strides, b.strides, args_.y.strides}, kCostlyGrain,
-        [&](const std::array<std::int64_t, 3>& at, std::int64_t count) {
-          const T* left = static_cast<const T*>(a.data) + at[0];
-          const T* right = static_cast<const T*>(b.data) + at[1];
-          T* y = static_cast<T*>(args_.y.data) + at[2];
-          evaluate<Function, T>(
-              count, [=, step = b.strides[last]](std::int64_t i) { return right[i * step]; },
-              [=, step = a.strides[last], y_step = args_.y.strides[last]](
-                  std::int64_t i, T result) { y[i * y_step] = f(left[i * step], result); });
-        });
+    for_each_row<3>(args_.loop, {a.strides, b.strides, args_.y.strides}, kCostlyGrain,
+                    [&](const std::array<std::int64_t, 3>& at, std::int64_t count) {
+                      const T* left = static_cast<const T*>(a.data) + at[0];
+                      const T* right = static_cast<const T*>(b.data) + at[1];
+                      T* y = static_cast<T*>(args_.y.data) + at[2];
+                      evaluate<Function, C>(
+                          count,
+                          [=, step = b.strides[last]](std::int64_t i) { return right[i * step]; },
+                          [=, step = a.strides[last], y_step = args_.y.strides[last]](
+                              std::int64_t i, C result) {
+                            y[i * y_step] = static_cast<T>(f(left[i * step], result));
+                          });
+                    });
   }
 
  private:
@@ -61,29 +76,31 @@ T smaller(T a, T b) {
 
 template <typename T>
 void arithmetic(const BinaryArgs& args) {
+  using C = Compute<T>;
   const Operands<T> operands(args);
   const auto apply = [&](auto f) { operands.template apply<T>(f); };
   switch (args.op) {
-    case BinaryOp::add: return apply([](T a, T b) { return static_cast<T>(a + b); });
-    case BinaryOp::sub: return apply([](T a, T b) { return static_cast<T>(a - b); });
-    case BinaryOp::mul: return apply([](T a, T b) { return static_cast<T>(a * b); });
-    case BinaryOp::maximum: return apply([](T a, T b) { return larger(a, b); });
-    case BinaryOp::minimum: return apply([](T a, T b) { return smaller(a, b); });
+    case BinaryOp::add: return apply([](C a, C b) { return static_cast<C>(a + b); });
+    case BinaryOp::sub: return apply([](C a, C b) { return static_cast<C>(a - b); });
+    case BinaryOp::mul: return apply([](C a, C b) { return static_cast<C>(a * b); });
+    case BinaryOp::maximum: return apply([](C a, C b) { return larger(a, b); });
+    case BinaryOp::minimum: return apply([](C a, C b) { return smaller(a, b); });
     default: break;
   }
 }
 
 template <typename T>
 void comparison(const BinaryArgs& args) {
+  using C = Compute<T>;
   const Operands<T> operands(args);
   const auto apply = [&](auto f) { operands.template apply<bool>(f); };
   switch (args.op) {
-    case BinaryOp::eq: return apply([](T a, T b) { return a == b; });
-    case BinaryOp::ne: return apply([](T a, T b) { return a != b; });
-    case BinaryOp::lt: return apply([](T a, T b) { return a < b; });
-    case BinaryOp::le: return apply([](T a, T b) { return a <= b; });
-    case BinaryOp::gt: return apply([](T a, T b) { return a > b; });
-    case BinaryOp::ge: return apply([](T a, T b) { return a >= b; });
+    case BinaryOp::eq: return apply([](C a, C b) { return a == b; });
+    case BinaryOp::ne: return apply([](C a, C b) { return a != b; });
+    case BinaryOp::lt: return apply([](C a, C b) { return a < b; });
+    case BinaryOp::le: return apply([](C a, C b) { return a <= b; });
+    case BinaryOp::gt: return apply([](C a, C b) { return a > b; });
+    case BinaryOp::ge: return apply([](C a, C b) { return a >= b; });
     default: break;
   }
 }
@@ -99,25 +116,27 @@ void logical(const BinaryArgs& args) {
 
 template <typename T>
 void power(const BinaryArgs& args) {
+  using C = Compute<T>;
   const Operands<T> operands(args);
   if (args.scalar_side == ScalarSide::right && args.scalar == 2.0) {
-    return operands.template apply<T>([](T a, T) { return a * a; });
+    return operands.template apply<T>([](C a, C) { return a * a; });
   }
-  operands.template apply<T>([](T a, T b) { return std::pow(a, b); }, kCostlyGrain);
+  operands.template apply<T>([](C a, C b) { return std::pow(a, b); }, kCostlyGrain);
 }
 
 template <typename T>
 void floating(const BinaryArgs& args) {
+  using C = Compute<T>;
   const Operands<T> operands(args);
   const auto apply = [&](auto f) { operands.template apply<T>(f); };
   switch (args.op) {
-    case BinaryOp::div: return apply([](T a, T b) { return a / b; });
+    case BinaryOp::div: return apply([](C a, C b) { return a / b; });
     case BinaryOp::pow: return power<T>(args);
-    case BinaryOp::relu_backward: return apply([](T g, T y) { return y > T{0} ? g : T{0}; });
-    case BinaryOp::tanh_backward: return apply([](T g, T y) { return g * (T{1} - y * y); });
-    case BinaryOp::sigmoid_backward: return apply([](T g, T y) { return g * y * (T{1} - y); });
+    case BinaryOp::relu_backward: return apply([](C g, C y) { return y > C{0} ? g : C{0}; });
+    case BinaryOp::tanh_backward: return apply([](C g, C y) { return g * (C{1} - y * y); });
+    case BinaryOp::sigmoid_backward: return apply([](C g, C y) { return g * y * (C{1} - y); });
     case BinaryOp::gelu_backward:
-      return operands.template apply_costly<GeluSlope>([](T g, T slope) { return g * slope; });
+      return operands.template apply_costly<GeluSlope>([](C g, C slope) { return g * slope; });
     default: break;
   }
 }

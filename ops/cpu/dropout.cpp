@@ -10,7 +10,8 @@ void drop(const DropoutArgs& args) {
   const T* x = static_cast<const T*>(args.x);
   T* y = static_cast<T*>(args.y);
   const float p = static_cast<float>(args.p);
-  const T scale = args.p < 1.0 ? static_cast<T>(1.0 / (1.0 - args.p)) : T{0};
+  using C = Compute<T>;
+  const C scale = args.p < 1.0 ? static_cast<C>(1.0 / (1.0 - args.p)) : C{0};
   for_each_word_group(args.random, args.numel,
                       [&](std::int64_t first, std::int64_t count, const std::uint32_t* words) {
                         const T* from = x + first;
@@ -20,8 +21,8 @@ void drop(const DropoutArgs& args) {
                         for (std::int64_t i = 0; i < count; ++i) {
                           const bool kept = to_uniform(words[i]) >= p;
                           mask[i] = kept;
-                          const T scaled = from[i] * scale;
-                          to[i] = kept ? scaled : T{0};
+                          const C scaled = from[i] * scale;
+                          to[i] = static_cast<T>(kept ? scaled : C{0});
                         }
                       });
 }

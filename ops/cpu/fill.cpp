@@ -40,10 +40,10 @@ void where(const WhereArgs& args) {
 void fill(const FillArgs& args) {
   visit_all(args.dtype, "fill", [&]<typename T>() {
     T value{};
-    if constexpr (std::is_floating_point_v<T>) {
-      value = static_cast<T>(args.value);
-    } else {
+    if constexpr (std::is_integral_v<T>) {
       value = static_cast<T>(args.int_value);
+    } else {
+      value = static_cast<T>(args.value);
     }
     const std::int64_t step = args.y.strides[args.loop.rank - 1];
     for_each_row<1>(args.loop, {args.y.strides}, kCheapGrain,

@@ -121,7 +121,7 @@ void gather(const GatherArgs& args) {
 }
 
 void gather_backward(const GatherBackwardArgs& args) {
-  visit_floating(args.dtype, "gather_backward", [&]<typename T>() {
+  visit_full_floating(args.dtype, "gather_backward", [&]<typename T>() {
     visit_index(args.index_dtype, "gather_backward",
                 [&]<typename Index>() { gather_backward_with<T, Index>(args); });
   });

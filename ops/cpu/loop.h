@@ -46,7 +46,7 @@ void for_each_row(const LoopNest& loop, const std::array<const std::int64_t*, N>
   });
 }
 
-/// y = f(x).
+/// y = f(x), where f takes a Compute<X>.
 template <typename X, typename Y, typename F>
 void map(const LoopNest& loop, const Walk& x_walk, const Walk& y_walk, std::int64_t grain, F f) {
   const X* const x_data = static_cast<const X*>(x_walk.data);
@@ -60,14 +60,15 @@ void map(const LoopNest& loop, const Walk& x_walk, const Walk& y_walk, std::int6
                     Y* y = y_data + at[1];
                     if (dense) {
 #pragma GCC ivdep
-                      for (std::int64_t i = 0; i < count; ++i) y[i] = f(x[i]);
+                      for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<Y>(f(x[i]));
                     } else {
-                      for (std::int64_t i = 0; i < count; ++i) y[i * y_step] = f(x[i * x_step]);
+                      for (std::int64_t i = 0; i < count; ++i)
+                        y[i * y_step] = static_cast<Y>(f(x[i * x_step]));
                     }
                   });
 }
 
-/// y = f(a, b).
+/// y = f(a, b), where f takes two Compute<X>.
 template <typename X, typename Y, typename F>
 void map(const LoopNest& loop, const Walk& a_walk, const Walk& b_walk, const Walk& y_walk,
          std::int64_t grain, F f) {
@@ -84,18 +85,20 @@ void map(const LoopNest& loop, const Walk& a_walk, const Walk& b_walk, const Wal
                     Y* y = y_data + at[2];
                     if (y_step == 1 && a_step == 1 && b_step == 1) {
 #pragma GCC ivdep
-                      for (std::int64_t i = 0; i < count; ++i) y[i] = f(a[i], b[i]);
+                      for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<Y>(f(a[i], b[i]));
                     } else if (y_step == 1 && a_step == 1 && b_step == 0) {
                       const X repeated = *b;
 #pragma GCC ivdep
-                      for (std::int64_t i = 0; i < count; ++i) y[i] = f(a[i], repeated);
+                      for (std::int64_t i = 0; i < count; ++i)
+                        y[i] = static_cast<Y>(f(a[i], repeated));
                     } else if (y_step == 1 && a_step == 0 && b_step == 1) {
                       const X repeated = *a;
 #pragma GCC ivdep
-                      for (std::int64_t i = 0; i < count; ++i) y[i] = f(repeated, b[i]);
+                      for (std::int64_t i = 0; i < count; ++i)
+                        y[i] = static_cast<Y>(f(repeated, b[i]));
                     } else {
                       for (std::int64_t i = 0; i < count; ++i) {
-                        y[i * y_step] = f(a[i * a_step], b[i * b_step]);
+                        y[i * y_step] = static_cast<Y>(f(a[i * a_step], b[i * b_step]));
                       }
                     }
                   });

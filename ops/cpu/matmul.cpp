@@ -5,6 +5,7 @@
 #include "framework/core/dtype_visit.h"
 #include "framework/runtime/parallel.h"
 #include "ops/cpu/eigen.h"
+#include "ops/cpu/matmul_half.h"
 #include "ops/kernels.h"
 
 namespace capstan::cpu {
@@ -138,7 +139,8 @@ void multiply_batch(const MatmulArgs& args) {
 }  // namespace
 
 void matmul(const MatmulArgs& args) {
-  visit_floating(args.dtype, "matmul", [&]<typename T>() { multiply_batch<T>(args); });
+  if (is_half(args.dtype)) return matmul_half(args);
+  visit_full_floating(args.dtype, "matmul", [&]<typename T>() { multiply_batch<T>(args); });
 }
 
 }  // namespace capstan::cpu

@@ -28,10 +28,11 @@ void for_each_parameter(const ParameterList& list, const Body& body) {
 
 template <typename T>
 void sgd_with(const SgdArgs& args) {
-  const T rate = static_cast<T>(args.hyper[0]);
-  const T momentum = static_cast<T>(args.hyper[1]);
-  const T decay = static_cast<T>(args.hyper[2]);
-  const T sign = args.maximize ? T{-1} : T{1};
+  using C = Compute<T>;
+  const C rate = static_cast<C>(args.hyper[0]);
+  const C momentum = static_cast<C>(args.hyper[1]);
+  const C decay = static_cast<C>(args.hyper[2]);
+  const C sign = args.maximize ? C{-1} : C{1};
   for_each_parameter(args.list,
                      [&](const ParameterEntry& entry, std::int64_t begin, std::int64_t end) {
                        T* p = static_cast<T*>(entry.parameter);
@@ -40,19 +41,21 @@ void sgd_with(const SgdArgs& args) {
                        if (v == nullptr) {
 #pragma GCC ivdep
                          for (std::int64_t i = begin; i < end; ++i)
-                           p[i] -= rate * (sign * g[i] + decay * p[i]);
+                           p[i] = static_cast<T>(p[i] - rate * (sign * g[i] + decay * p[i]));
                        } else if (args.nesterov) {
 #pragma GCC ivdep
                          for (std::int64_t i = begin; i < end; ++i) {
-                           const T d = sign * g[i] + decay * p[i];
-                           v[i] = momentum * v[i] + d;
-                           p[i] -= rate * (d + momentum * v[i]);
+                           const C d = sign * g[i] + decay * p[i];
+                           const C speed = momentum * v[i] + d;
+                           v[i] = static_cast<T>(speed);
+                           p[i] = static_cast<T>(p[i] - rate * (d + momentum * speed));
                          }
                        } else {
 #pragma GCC ivdep
                          for (std::int64_t i = begin; i < end; ++i) {
-                           v[i] = momentum * v[i] + (sign * g[i] + decay * p[i]);
-                           p[i] -= rate * v[i];
+                           const C speed = momentum * v[i] + (sign * g[i] + decay * p[i]);
+                           v[i] = static_cast<T>(speed);
+                           p[i] = static_cast<T>(p[i] - rate * speed);
                          }
                        }
                      });
@@ -61,35 +64,39 @@ void sgd_with(const SgdArgs& args) {
 
 template <typename T>
 void adam_with(const AdamArgs& args) {
+  using C = Compute<T>;
   const double t = static_cast<double>(*args.step + 1);
   const double rate = args.hyper[0];
   const double beta1 = args.hyper[1];
   const double beta2 = args.hyper[2];
   const double decay = args.hyper[4];
-  const T keep1 = static_cast<T>(beta1);
-  const T take1 = static_cast<T>(1.0 - beta1);
-  const T keep2 = static_cast<T>(beta2);
-  const T take2 = static_cast<T>(1.0 - beta2);
-  const T size = static_cast<T>(rate / (1.0 - std::pow(beta1, t)));
-  const T root_scale = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(beta2, t)));
-  const T epsilon = static_cast<T>(args.hyper[3]);
-  const T sign = args.maximize ? T{-1} : T{1};
-  const T coupled = args.decoupled ? T{0} : static_cast<T>(decay);
-  const T shrink = args.decoupled ? static_cast<T>(1.0 - rate * decay) : T{1};
-  for_each_parameter(
-      args.list, [&](const ParameterEntry& entry, std::int64_t begin, std::int64_t end) {
-        T* p = static_cast<T*>(entry.parameter);
-        const T* grad = static_cast<const T*>(entry.grad);
-        T* m = static_cast<T*>(entry.state1);
-        T* v = static_cast<T*>(entry.state2);
+  const C keep1 = static_cast<C>(beta1);
+  const C take1 = static_cast<C>(1.0 - beta1);
+  const C keep2 = static_cast<C>(beta2);
+  const C take2 = static_cast<C>(1.0 - beta2);
+  const C size = static_cast<C>(rate / (1.0 - std::pow(beta1, t)));
+  const C root_scale = static_cast<C>(1.0 / std::sqrt(1.0 - std::pow(beta2, t)));
+  const C epsilon = static_cast<C>(args.hyper[3]);
+  const C sign = args.maximize ? C{-1} : C{1};
+  const C coupled = args.decoupled ? C{0} : static_cast<C>(decay);
+  const C shrink = args.decoupled ? static_cast<C>(1.0 - rate * decay) : C{1};
+  for_each_parameter(args.list, [&](const ParameterEntry& entry, std::int64_t begin,
+                                    std::int64_t end) {
+    T* p = static_cast<T*>(entry.parameter);
+    const T* grad = static_cast<const T*>(entry.grad);
+    T* m = static_cast<T*>(entry.state1);
+    T* v = static_cast<T*>(entry.state2);
 #pragma GCC ivdep
-        for (std::int64_t i = begin; i < end; ++i) {
-          const T g = sign * grad[i] + coupled * p[i];
-          m[i] = keep1 * m[i] + take1 * g;
-          v[i] = keep2 * v[i] + take2 * g * g;
-          p[i] = shrink * p[i] - size * m[i] / (std::sqrt(v[i]) * root_scale + epsilon);
-        }
-      });
+    for (std::int64_t i = begin; i < end; ++i) {
+      const C g = sign * grad[i] + coupled * p[i];
+      const C mean = keep1 * m[i] + take1 * g;
+      const C square = keep2 * v[i] + take2 * g * g;
+      m[i] = static_cast<T>(mean);
+      v[i] = static_cast<T>(square);
+      p[i] =
+          static_cast<T>(shrink * p[i] - size * mean / (std::sqrt(square) * root_scale + epsilon));
+    }
+  });
   if (args.list.advance_step) ++*args.step;
 }
 

@@ -23,10 +23,10 @@ T finite_maximum(const T* x, std::int64_t cols) {
 
 /// Sum of exp(x[c] - top). The order of the additions depends on the length alone.
 template <typename T>
-double exp_sum(const T* x, T top, std::int64_t cols) {
+double exp_sum(const T* x, Compute<T> top, std::int64_t cols) {
   double sum = 0.0;
-  alignas(64) T shifted[kBlock];
-  alignas(64) T y[kBlock];
+  alignas(64) Compute<T> shifted[kBlock];
+  alignas(64) Compute<T> y[kBlock];
   for (std::int64_t first = 0; first < cols; first += kBlock) {
     const std::int64_t n = std::min(kBlock, cols - first);
     for (std::int64_t c = 0; c < n; ++c) shifted[c] = x[first + c] - top;
@@ -38,20 +38,28 @@ double exp_sum(const T* x, T top, std::int64_t cols) {
 
 template <typename T>
 void softmax_row(const T* x, T* y, std::int64_t cols) {
-  const T top = row_maximum(x, cols);
-  evaluate<Exp, T>(
-      cols, [=](std::int64_t c) { return x[c] - top; }, [=](std::int64_t c, T e) { y[c] = e; });
-  const T scale = static_cast<T>(1.0 / row_sum(y, cols));
+  using C = Compute<T>;
+  const C top = row_maximum(x, cols);
+  const auto shifted = [=](std::int64_t c) { return x[c] - top; };
+  if constexpr (is_half_type<T>) {
+    // y cannot keep the exponentials: they would be rounded twice.
+    const C scale = static_cast<C>(1.0 / exp_sum(x, top, cols));
+    evaluate<Exp, C>(cols, shifted, [=](std::int64_t c, C e) { y[c] = static_cast<T>(e * scale); });
+  } else {
+    evaluate<Exp, T>(cols, shifted, [=](std::int64_t c, T e) { y[c] = e; });
+    const T scale = static_cast<T>(1.0 / row_sum(y, cols));
 #pragma GCC ivdep
-  for (std::int64_t c = 0; c < cols; ++c) y[c] *= scale;
+    for (std::int64_t c = 0; c < cols; ++c) y[c] *= scale;
+  }
 }
 
 template <typename T>
 void log_softmax_row(const T* x, T* y, std::int64_t cols) {
-  const T top = row_maximum(x, cols);
-  const T shift = static_cast<T>(std::log(exp_sum(x, top, cols)));
+  using C = Compute<T>;
+  const C top = row_maximum(x, cols);
+  const C shift = static_cast<C>(std::log(exp_sum(x, top, cols)));
 #pragma GCC ivdep
-  for (std::int64_t c = 0; c < cols; ++c) y[c] = (x[c] - top) - shift;
+  for (std::int64_t c = 0; c < cols; ++c) y[c] = static_cast<T>((x[c] - top) - shift);
 }
 
 template <typename T>
@@ -71,6 +79,7 @@ void forward(const SoftmaxArgs& args) {
 
 template <typename T>
 void backward(const SoftmaxBackwardArgs& args) {
+  using C = Compute<T>;
   const std::int64_t cols = args.cols;
   parallel_for(args.rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -78,14 +87,14 @@ void backward(const SoftmaxBackwardArgs& args) {
       const T* y = static_cast<const T*>(args.y) + r * cols;
       T* dx = static_cast<T*>(args.dx) + r * cols;
       if (args.log) {
-        const T sum = static_cast<T>(row_sum(g, cols));
-        evaluate<Exp, T>(
+        const C sum = static_cast<C>(row_sum(g, cols));
+        evaluate<Exp, C>(
             cols, [=](std::int64_t c) { return y[c]; },
-            [=](std::int64_t c, T e) { dx[c] = g[c] - e * sum; });
+            [=](std::int64_t c, C e) { dx[c] = static_cast<T>(g[c] - e * sum); });
       } else {
-        const T sum = static_cast<T>(row_sum_of(cols, [=](std::int64_t c) { return g[c] * y[c]; }));
+        const C sum = static_cast<C>(row_sum_of(cols, [=](std::int64_t c) { return g[c] * y[c]; }));
 #pragma GCC ivdep
-        for (std::int64_t c = 0; c < cols; ++c) dx[c] = y[c] * (g[c] - sum);
+        for (std::int64_t c = 0; c < cols; ++c) dx[c] = static_cast<T>(y[c] * (g[c] - sum));
       }
     }
   });
@@ -155,14 +164,14 @@ void softmax_backward(const SoftmaxBackwardArgs& args) {
 }
 
 void cross_entropy(const CrossEntropyArgs& args) {
-  visit_floating(args.dtype, "cross_entropy", [&]<typename T>() {
+  visit_full_floating(args.dtype, "cross_entropy", [&]<typename T>() {
     visit_index(args.label_dtype, "cross_entropy",
                 [&]<typename Label>() { cross_entropy_rows<T, Label>(args); });
   });
 }
 
 void cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
-  visit_floating(args.dtype, "cross_entropy_backward", [&]<typename T>() {
+  visit_full_floating(args.dtype, "cross_entropy_backward", [&]<typename T>() {
     visit_index(args.label_dtype, "cross_entropy_backward",
                 [&]<typename Label>() { cross_entropy_rows_backward<T, Label>(args); });
   });

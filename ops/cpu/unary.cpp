@@ -27,9 +27,9 @@ T absolute(T x) {
 }
 
 template <typename X, typename Y>
-Y convert(X x) {
+Y convert(Compute<X> x) {
   if constexpr (std::is_same_v<Y, bool>) {
-    return x != X{0};
+    return x != Compute<X>{0};
   } else {
     return static_cast<Y>(x);
   }
@@ -46,14 +46,15 @@ void apply_costly(const UnaryArgs& args) {
   T* const y_data = static_cast<T*>(args.y.data);
   const std::int64_t x_step = args.x.strides[args.loop.rank - 1];
   const std::int64_t y_step = args.y.strides[args.loop.rank - 1];
-  for_each_row<2>(args.loop, {args.x.strides, args.y.strides}, kCostlyGrain,
-                  [&](const std::array<std::int64_t, 2>& at, std::int64_t count) {
-                    const T* x = x_data + at[0];
-                    T* y = y_data + at[1];
-                    evaluate<Function, T>(
-                        count, [=](std::int64_t i) { return x[i * x_step]; },
-                        [=](std::int64_t i, T result) { y[i * y_step] = result; });
-                  });
+  for_each_row<2>(
+      args.loop, {args.x.strides, args.y.strides}, kCostlyGrain,
+      [&](const std::array<std::int64_t, 2>& at, std::int64_t count) {
+        const T* x = x_data + at[0];
+        T* y = y_data + at[1];
+        evaluate<Function, Compute<T>>(
+            count, [=](std::int64_t i) { return x[i * x_step]; },
+            [=](std::int64_t i, Compute<T> result) { y[i * y_step] = static_cast<T>(result); });
+      });
 }
 
 void copy(const UnaryArgs& args) {
@@ -61,52 +62,56 @@ void copy(const UnaryArgs& args) {
   const DType x_dtype = args.x_dtype == DType::boolean ? DType::uint8 : args.x_dtype;
   visit_numeric(x_dtype, "copy", [&]<typename X>() {
     visit_all(args.y_dtype, "copy", [&]<typename Y>() {
-      map<X, Y>(args.loop, args.x, args.y, kCheapGrain, [](X x) { return convert<X, Y>(x); });
+      map<X, Y>(args.loop, args.x, args.y, kCheapGrain,
+                [](Compute<X> x) { return convert<X, Y>(x); });
     });
   });
 }
 
 void logical_not(const UnaryArgs& args) {
   visit_all(args.x_dtype, "logical_not", [&]<typename T>() {
-    map<T, bool>(args.loop, args.x, args.y, kCheapGrain, [](T x) { return x == T{0}; });
+    map<T, bool>(args.loop, args.x, args.y, kCheapGrain,
+                 [](Compute<T> x) { return x == Compute<T>{0}; });
   });
 }
 
 template <typename T>
 bool numeric(const UnaryArgs& args) {
+  using C = Compute<T>;
   switch (args.op) {
-    case UnaryOp::neg: apply<T>(args, [](T x) { return static_cast<T>(-x); }); return true;
-    case UnaryOp::abs: apply<T>(args, [](T x) { return absolute(x); }); return true;
-    case UnaryOp::sign: apply<T>(args, [](T x) { return sign_of(x); }); return true;
-    case UnaryOp::square: apply<T>(args, [](T x) { return static_cast<T>(x * x); }); return true;
+    case UnaryOp::neg: apply<T>(args, [](C x) { return static_cast<C>(-x); }); return true;
+    case UnaryOp::abs: apply<T>(args, [](C x) { return absolute(x); }); return true;
+    case UnaryOp::sign: apply<T>(args, [](C x) { return sign_of(x); }); return true;
+    case UnaryOp::square: apply<T>(args, [](C x) { return static_cast<C>(x * x); }); return true;
     default: return false;
   }
 }
 
 template <typename T>
 void floating(const UnaryArgs& args) {
+  using C = Compute<T>;
   const auto costly = [&](auto f) { apply<T>(args, f, kCostlyGrain); };
   const auto cheap = [&](auto f) { apply<T>(args, f); };
   switch (args.op) {
     case UnaryOp::exp: return apply_costly<T, Exp>(args);
-    case UnaryOp::expm1: return costly([](T x) { return std::expm1(x); });
+    case UnaryOp::expm1: return costly([](C x) { return std::expm1(x); });
     case UnaryOp::log: return apply_costly<T, Log>(args);
-    case UnaryOp::log1p: return costly([](T x) { return std::log1p(x); });
-    case UnaryOp::sqrt: return cheap([](T x) { return std::sqrt(x); });
-    case UnaryOp::rsqrt: return cheap([](T x) { return T{1} / std::sqrt(x); });
-    case UnaryOp::reciprocal: return cheap([](T x) { return T{1} / x; });
-    case UnaryOp::sin: return costly([](T x) { return std::sin(x); });
-    case UnaryOp::cos: return costly([](T x) { return std::cos(x); });
+    case UnaryOp::log1p: return costly([](C x) { return std::log1p(x); });
+    case UnaryOp::sqrt: return cheap([](C x) { return std::sqrt(x); });
+    case UnaryOp::rsqrt: return cheap([](C x) { return C{1} / std::sqrt(x); });
+    case UnaryOp::reciprocal: return cheap([](C x) { return C{1} / x; });
+    case UnaryOp::sin: return costly([](C x) { return std::sin(x); });
+    case UnaryOp::cos: return costly([](C x) { return std::cos(x); });
     case UnaryOp::tanh: return apply_costly<T, Tanh>(args);
     case UnaryOp::erf: return apply_costly<T, Erf>(args);
     case UnaryOp::sigmoid: return apply_costly<T, Sigmoid>(args);
     // Written so that NaN passes.
-    case UnaryOp::relu: return cheap([](T x) { return x < T{0} ? T{0} : x; });
+    case UnaryOp::relu: return cheap([](C x) { return x < C{0} ? C{0} : x; });
     case UnaryOp::gelu: return apply_costly<T, Gelu>(args);
-    case UnaryOp::floor: return cheap([](T x) { return std::floor(x); });
-    case UnaryOp::ceil: return cheap([](T x) { return std::ceil(x); });
+    case UnaryOp::floor: return cheap([](C x) { return std::floor(x); });
+    case UnaryOp::ceil: return cheap([](C x) { return std::ceil(x); });
     // Halves go to the even neighbour.
-    case UnaryOp::round: return cheap([](T x) { return std::nearbyint(x); });
+    case UnaryOp::round: return cheap([](C x) { return std::nearbyint(x); });
     default: break;
   }
 }

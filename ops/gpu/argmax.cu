@@ -37,9 +37,9 @@ template <int kThreads, typename T>
 __global__ void __launch_bounds__(kBlockSize) argmax_kernel(ArgmaxArgs args) {
   for (std::int64_t outer = group_index(); outer < args.outer.numel; outer += group_count()) {
     const T* x = static_cast<const T*>(args.x) + offset(args.outer, args.x_outer_strides, outer);
-    Candidate<T> best{x[0], 0};
+    Candidate<Compute<T>> best{x[0], 0};
     for (std::int64_t i = threadIdx.x; i < args.count; i += kThreads) {
-      best = Better{}(best, Candidate<T>{x[i * args.inner_stride], i});
+      best = Better{}(best, Candidate<Compute<T>>{x[i * args.inner_stride], i});
     }
     best = group_reduce<kThreads>(best, Better{});
     if (threadIdx.x == 0) args.y[outer] = best.index;

@@ -2,6 +2,8 @@
 // dtype, have a source of their own.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/gpu/elementwise.cuh"
 
 namespace capstan::gpu {
@@ -13,7 +15,12 @@ void compare(const BinaryArgs& args, StreamState& stream);
 template <typename Out, typename In, typename Op>
 void launch_binary(Op op, const BinaryArgs& args, StreamState& stream) {
   const auto operand = [&](const Walk& walk, ScalarSide side) {
-    return args.scalar_side == side ? number_operand<In>(args.scalar) : tensor_operand<In>(walk);
+    // Arithmetic takes the number as it is; comparisons as the tensor would hold it.
+    const double number =
+        std::is_same_v<Out, bool>
+            ? static_cast<double>(static_cast<Compute<In>>(static_cast<In>(args.scalar)))
+            : args.scalar;
+    return args.scalar_side == side ? number_operand<In>(number) : tensor_operand<In>(walk);
   };
   launch_elementwise<Out>(op, args.loop, args.y, stream, operand(args.a, ScalarSide::left),
                           operand(args.b, ScalarSide::right));

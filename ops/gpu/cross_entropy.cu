@@ -75,7 +75,7 @@ void launch(const CrossEntropyArgs& args, StreamState& stream) {
   const dim3 block = group_block(kThreads);
   const unsigned blocks = blocks_for(args.rows, block.y);
   unsigned* const ticket = args.reduced != nullptr ? scratch(stream, 0).ticket : nullptr;
-  visit_floating(args.dtype, "cross_entropy", [&]<typename T>() {
+  visit_full_floating(args.dtype, "cross_entropy", [&]<typename T>() {
     visit_index(args.label_dtype, "cross_entropy", [&]<typename Label>() {
       cross_entropy_kernel<kThreads, T, Label><<<blocks, block, 0, native_stream(stream)>>>(
           args, -std::numeric_limits<T>::infinity(), ticket);
@@ -96,7 +96,7 @@ void cross_entropy(const CrossEntropyArgs& args, StreamState& stream) {
 
 void cross_entropy_backward(const CrossEntropyBackwardArgs& args, StreamState& stream) {
   const unsigned blocks = blocks_for(args.rows * args.cols, kBlockSize);
-  visit_floating(args.dtype, "cross_entropy_backward", [&]<typename T>() {
+  visit_full_floating(args.dtype, "cross_entropy_backward", [&]<typename T>() {
     visit_index(args.label_dtype, "cross_entropy_backward", [&]<typename Label>() {
       cross_entropy_backward_kernel<T, Label>
           <<<blocks, kBlockSize, 0, native_stream(stream)>>>(args);

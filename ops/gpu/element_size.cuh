@@ -13,6 +13,7 @@ template <typename Body>
 void visit_size(DType dtype, Body&& body) {
   switch (size_of(dtype)) {
     case 1: return std::forward<Body>(body).template operator()<std::uint8_t>();
+    case 2: return std::forward<Body>(body).template operator()<std::uint16_t>();
     case 4: return std::forward<Body>(body).template operator()<std::uint32_t>();
     default: return std::forward<Body>(body).template operator()<std::uint64_t>();
   }

@@ -1,7 +1,8 @@
 // One engine for all elementwise kernels, over any number of operands. Dense operands move 16 bytes
 // per thread and operand; everything else computes addresses from the loop nest. A number in place
 // of a tensor is an operand without memory: testing for it costs nothing beside the memory traffic
-// and saves two more instances of every kernel.
+// and saves two more instances of every kernel. Elements of 16 bits become float when they are
+// loaded, so no operation sees them.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace capstan::gpu {
 template <typename T>
 struct Operand {
   const T* data;
-  T number;
+  Compute<T> number;
 };
 
 template <typename T>
@@ -26,22 +27,25 @@ struct StridedOperand {
 
 template <typename T>
 StridedOperand<T> tensor_operand(const Walk& walk) {
-  StridedOperand<T> result{{static_cast<const T*>(walk.data), T{}}, {}};
+  StridedOperand<T> result{{static_cast<const T*>(walk.data), Compute<T>{}}, {}};
   std::copy(walk.strides, walk.strides + kMaxRank, result.strides);
   return result;
 }
 
 template <typename T>
 StridedOperand<T> number_operand(double number) {
-  return {{nullptr, static_cast<T>(number)}, {}};
+  return {{nullptr, static_cast<Compute<T>>(number)}, {}};
 }
 
 template <int kCount, typename T>
-__device__ Pack<T, kCount> load(const Operand<T>& operand, std::int64_t pack) {
+__device__ Pack<Compute<T>, kCount> load(const Operand<T>& operand, std::int64_t pack) {
+  Pack<Compute<T>, kCount> result;
   if (operand.data != nullptr) {
-    return reinterpret_cast<const Pack<T, kCount>*>(operand.data)[pack];
+    const auto stored = reinterpret_cast<const Pack<T, kCount>*>(operand.data)[pack];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) result.value[i] = stored.value[i];
+    return result;
   }
-  Pack<T, kCount> result;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) result.value[i] = operand.number;
   return result;
@@ -51,7 +55,7 @@ template <int kCount, typename Out, typename Op, typename... In>
 __device__ Pack<Out, kCount> map(const Op& op, const Pack<In, kCount>&... in) {
   Pack<Out, kCount> result;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) result.value[i] = op(in.value[i]...);
+  for (int i = 0; i < kCount; ++i) result.value[i] = static_cast<Out>(op(in.value[i]...));
   return result;
 }
 
@@ -65,7 +69,7 @@ __global__ void __launch_bounds__(kBlockSize)
     reinterpret_cast<Pack<Out, kCount>*>(y)[i] = map<kCount, Out>(op, load<kCount>(in, i)...);
   }
   for (std::int64_t i = packs * kCount + thread_index(); i < numel; i += thread_count()) {
-    y[i] = op(load<1>(in, i).value[0]...);
+    y[i] = static_cast<Out>(op(load<1>(in, i).value[0]...));
   }
 }
 
@@ -76,7 +80,7 @@ __global__ void __launch_bounds__(kBlockSize)
   for (std::int64_t i = thread_index(); i < loop.numel; i += thread_count()) {
     const Coordinates at = coordinates(loop, i);
     static_cast<Out*>(y.data)[offset(at, y.strides, loop.rank)] =
-        op(load<1>(in.operand, offset(at, in.strides, loop.rank)).value[0]...);
+        static_cast<Out>(op(load<1>(in.operand, offset(at, in.strides, loop.rank)).value[0]...));
   }
 }
 

@@ -44,7 +44,7 @@ void where(const WhereArgs& args, StreamState& stream) {
 void fill(const FillArgs& args, StreamState& stream) {
   visit_all(args.dtype, "fill", [&]<typename T>() {
     const T value =
-        std::is_floating_point_v<T> ? static_cast<T>(args.value) : static_cast<T>(args.int_value);
+        std::is_integral_v<T> ? static_cast<T>(args.int_value) : static_cast<T>(args.value);
     launch_elementwise<T>(Constant<T>{value}, args.loop, args.y, stream);
   });
 }

@@ -78,7 +78,7 @@ void gather_backward(const GatherBackwardArgs& args, StreamState& stream) {
       static_cast<std::size_t>(args.outer * args.axis * args.inner) * size_of(args.dtype);
   CAPSTAN_CUDA_CHECK(cudaMemsetAsync(args.dx, 0, bytes, native));
   const unsigned blocks = blocks_for(args.outer * args.inner, kBlockSize);
-  visit_floating(args.dtype, "gather_backward", [&]<typename T>() {
+  visit_full_floating(args.dtype, "gather_backward", [&]<typename T>() {
     visit_index(args.index_dtype, "gather_backward", [&]<typename Index>() {
       gather_backward_kernel<T, Index><<<blocks, kBlockSize, 0, native>>>(args);
       CAPSTAN_CHECK_LAUNCH(gather_backward_kernel);

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kBlockSize) add_bias_kernel(MatmulArgs args) {
     const auto [line, column] = divide(i, args.n);
     const auto [batch, row] = divide(line, args.m);
     T* c = static_cast<T*>(args.c) + batch * args.c_batch_stride + row * args.ldc;
-    c[column] += bias[column];
+    c[column] = static_cast<T>(c[column] + bias[column]);
   }
 }
 
@@ -39,8 +39,8 @@ void multiply(const MatmulArgs& args, StreamState& stream) {
   const std::shared_ptr<const MatmulPlan> plan = matmul_plan(args, handle, stream.device);
   const Scratch workspace =
       plan->workspace_bytes() > 0 ? scratch(stream, plan->workspace_bytes()) : Scratch{};
-  const T alpha = T{1};
-  const T beta = static_cast<T>(args.beta);
+  const Compute<T> alpha{1};
+  const auto beta = static_cast<Compute<T>>(args.beta);
   CAPSTAN_CUBLAS_CHECK(cublasLtMatmul(handle, plan->product(), &alpha, args.b, plan->b(), args.a,
                                       plan->a(), &beta, args.c, plan->c(), args.c, plan->c(),
                                       plan->algorithm(), workspace.data, plan->workspace_bytes(),

@@ -38,6 +38,15 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
       cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof(value)));
 }
 
+cudaDataType_t data_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::float64: return CUDA_R_64F;
+    case DType::float16: return CUDA_R_16F;
+    case DType::bfloat16: return CUDA_R_16BF;
+    default: return CUDA_R_32F;
+  }
+}
+
 /// The layout of a row-major [rows, cols], which is the library's column-major [cols, rows].
 Descriptor<cublasLtMatrixLayout_t> make_layout(DType dtype, std::int64_t rows, std::int64_t cols,
                                                std::int64_t leading, std::int64_t batch,
@@ -45,9 +54,9 @@ Descriptor<cublasLtMatrixLayout_t> make_layout(DType dtype, std::int64_t rows, s
   // With one row the distance between rows means nothing, but the library looks at it.
   if (rows == 1) leading = std::max(leading, cols);
   cublasLtMatrixLayout_t raw = nullptr;
-  CAPSTAN_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(
-      &raw, dtype == DType::float64 ? CUDA_R_64F : CUDA_R_32F, static_cast<std::uint64_t>(cols),
-      static_cast<std::uint64_t>(rows), leading));
+  CAPSTAN_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&raw, data_type_of(dtype),
+                                                  static_cast<std::uint64_t>(cols),
+                                                  static_cast<std::uint64_t>(rows), leading));
   Descriptor<cublasLtMatrixLayout_t> layout(raw);
   if (batch > 1) {
     set(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(batch));

@@ -92,6 +92,7 @@ struct Adam {
 
 template <typename T, typename Rule>
 __device__ void update_chunk(const ParameterEntry& entry, std::int64_t chunk, const Rule& rule) {
+  using C = Compute<T>;
   T* p = static_cast<T*>(entry.parameter);
   const T* grad = static_cast<const T*>(entry.grad);
   T* state1 = static_cast<T*>(entry.state1);
@@ -108,7 +109,13 @@ __device__ void update_chunk(const ParameterEntry& entry, std::int64_t chunk, co
     Pack<T, kElements> pack2 = load_pack<kElements>(state2, i, end, packed);
 #pragma unroll
     for (int k = 0; k < kElements; ++k) {
-      rule.update(p_pack.value[k], grad_pack.value[k], pack1.value[k], pack2.value[k]);
+      C parameter = p_pack.value[k];
+      C first = pack1.value[k];
+      C second = pack2.value[k];
+      rule.update(parameter, static_cast<C>(grad_pack.value[k]), first, second);
+      p_pack.value[k] = static_cast<T>(parameter);
+      pack1.value[k] = static_cast<T>(first);
+      pack2.value[k] = static_cast<T>(second);
     }
     store_pack<kElements>(p, i, end, packed, p_pack);
     store_pack<kElements>(state1, i, end, packed, pack1);
@@ -148,7 +155,8 @@ void launch(const Args& args, const char* name, StreamState& stream) {
   const auto blocks = static_cast<unsigned>(std::max(chunks.first[args.list.count], 1));
   unsigned* const ticket = args.list.advance_step ? scratch(stream, 0).ticket : nullptr;
   visit_floating(args.dtype, name, [&]<typename T>() {
-    step_kernel<T, Rule<T>><<<blocks, kBlockSize, 0, native_stream(stream)>>>(args, chunks, ticket);
+    step_kernel<T, Rule<Compute<T>>>
+        <<<blocks, kBlockSize, 0, native_stream(stream)>>>(args, chunks, ticket);
     CAPSTAN_CHECK_LAUNCH(step_kernel);
   });
 }

@@ -79,7 +79,8 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockSize) dropout_kernel(DropoutArgs args, bool packed) {
   const T* x = static_cast<const T*>(args.x);
   const float p = static_cast<float>(args.p);
-  const T scale = args.p < 1.0 ? static_cast<T>(1.0 / (1.0 - args.p)) : T{0};
+  using C = Compute<T>;
+  const C scale = args.p < 1.0 ? static_cast<C>(1.0 / (1.0 - args.p)) : C{0};
   const std::uint64_t key = args.random.key();
   const std::uint64_t first = args.random.first_block();
   for (std::int64_t i = thread_index(); i * kWords < args.numel; i += thread_count()) {
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kBlockSize) dropout_kernel(DropoutArgs args, b
 #pragma unroll
     for (int word = 0; word < kWords; ++word) {
       mask.value[word] = to_uniform(block.word[word]) >= p;
-      y.value[word] = mask.value[word] ? y.value[word] * scale : T{0};
+      y.value[word] = static_cast<T>(mask.value[word] ? y.value[word] * scale : C{0});
     }
     store_pack<kWords>(static_cast<T*>(args.y), i * kWords, args.numel, packed, y);
     store_pack<kWords>(args.mask, i * kWords, args.numel, packed, mask);

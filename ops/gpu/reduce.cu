@@ -24,9 +24,10 @@ constexpr std::int64_t kShortInner = 16;          // one thread does it alone
 constexpr int kTileColumns = 32;
 
 template <typename T>
-using SumOf = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+using SumOf = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
 template <typename T>
-using ExtremeOf = std::conditional_t<(sizeof(T) < sizeof(int)), int, T>;
+using ExtremeOf =
+    std::conditional_t<std::is_integral_v<T> && (sizeof(T) < sizeof(int)), int, Compute<T>>;
 
 /// What all kernels of one reduction share. Partial results are [splits, outer], or `partial` is
 /// null and there is one split.
@@ -41,10 +42,10 @@ struct Reduction {
   T* y;
 
   __device__ T finish(Sum sum) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return static_cast<T>(sum / divisor);
-    } else {
+    if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(sum);
+    } else {
+      return static_cast<T>(sum / divisor);
     }
   }
   __device__ void store(std::int64_t split, std::int64_t outer, std::int64_t outputs,

@@ -12,30 +12,31 @@ namespace {
 
 // Launch: <<<blocks_for(rows, groups per block), group_block(kThreads)>>>. `lowest` is -infinity.
 template <int kThreads, typename T>
-__global__ void __launch_bounds__(kBlockSize) softmax_kernel(SoftmaxArgs args, T lowest) {
+__global__ void __launch_bounds__(kBlockSize) softmax_kernel(SoftmaxArgs args, Compute<T> lowest) {
+  using C = Compute<T>;
   for (std::int64_t row = group_index(); row < args.rows; row += group_count()) {
     const T* x = static_cast<const T*>(args.x) + row * args.cols;
     T* y = static_cast<T*>(args.y) + row * args.cols;
 
-    T largest = lowest;
+    C largest = lowest;
     for (std::int64_t c = threadIdx.x; c < args.cols; c += kThreads) {
-      largest = Larger{}(largest, x[c]);
+      largest = Larger{}(largest, static_cast<C>(x[c]));
     }
     largest = group_reduce<kThreads>(largest, Larger{});
 
-    T sum = T{0};
+    C sum = C{0};
     for (std::int64_t c = threadIdx.x; c < args.cols; c += kThreads) sum += ::exp(x[c] - largest);
     sum = group_reduce<kThreads>(sum, Add{});
 
     if (args.log) {
-      const T log_sum = ::log(sum);
+      const C log_sum = ::log(sum);
       for (std::int64_t c = threadIdx.x; c < args.cols; c += kThreads) {
-        y[c] = x[c] - largest - log_sum;
+        y[c] = static_cast<T>(x[c] - largest - log_sum);
       }
     } else {
-      const T scale = T{1} / sum;
+      const C scale = C{1} / sum;
       for (std::int64_t c = threadIdx.x; c < args.cols; c += kThreads) {
-        y[c] = ::exp(x[c] - largest) * scale;
+        y[c] = static_cast<T>(::exp(x[c] - largest) * scale);
       }
     }
   }
@@ -44,19 +45,23 @@ __global__ void __launch_bounds__(kBlockSize) softmax_kernel(SoftmaxArgs args, T
 // Launch: as softmax_kernel.
 template <int kThreads, typename T>
 __global__ void __launch_bounds__(kBlockSize) softmax_backward_kernel(SoftmaxBackwardArgs args) {
+  using C = Compute<T>;
   for (std::int64_t row = group_index(); row < args.rows; row += group_count()) {
     const T* grad = static_cast<const T*>(args.grad) + row * args.cols;
     const T* y = static_cast<const T*>(args.y) + row * args.cols;
     T* dx = static_cast<T*>(args.dx) + row * args.cols;
 
-    T sum = T{0};
+    C sum = C{0};
     for (std::int64_t c = threadIdx.x; c < args.cols; c += kThreads) {
-      sum += args.log ? grad[c] : grad[c] * y[c];
+      const C g = grad[c];
+      sum += args.log ? g : g * y[c];
     }
     sum = group_reduce<kThreads>(sum, Add{});
 
     for (std::int64_t c = threadIdx.x; c < args.cols; c += kThreads) {
-      dx[c] = args.log ? grad[c] - ::exp(y[c]) * sum : y[c] * (grad[c] - sum);
+      const C g = grad[c];
+      const C value = y[c];
+      dx[c] = static_cast<T>(args.log ? g - ::exp(value) * sum : value * (g - sum));
     }
   }
 }
@@ -66,8 +71,8 @@ void launch(const SoftmaxArgs& args, StreamState& stream) {
   const dim3 block = group_block(kThreads);
   const unsigned blocks = blocks_for(args.rows, block.y);
   visit_floating(args.dtype, "softmax", [&]<typename T>() {
-    softmax_kernel<kThreads, T>
-        <<<blocks, block, 0, native_stream(stream)>>>(args, -std::numeric_limits<T>::infinity());
+    softmax_kernel<kThreads, T><<<blocks, block, 0, native_stream(stream)>>>(
+        args, -std::numeric_limits<Compute<T>>::infinity());
     CAPSTAN_CHECK_LAUNCH(softmax_kernel);
   });
 }

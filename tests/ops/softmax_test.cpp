@@ -98,7 +98,7 @@ TEST_SUITE("ops/softmax") {
                            IndexError);
       CHECK_THROWS_WITH_AS(
           (void)ops::softmax(empty({2}, {.dtype = DType::int32, .device = device}), 0),
-          doctest::Contains("softmax: needs float32 or float64, got int32[2]"), DTypeError);
+          doctest::Contains("softmax: needs a floating dtype, got int32[2]"), DTypeError);
       CHECK(ops::softmax(empty({0, 3}, options), 1).shape() == Shape{0, 3});
     });
   }

@@ -94,6 +94,8 @@ double tolerance_for(DType dtype, Device device) {
   switch (dtype) {
     case DType::float32: return device.is_cpu() ? 1e-6 : 1e-5;
     case DType::float64: return 1e-12;
+    case DType::float16: return 1e-3;
+    case DType::bfloat16: return 8e-3;
     default: return 0.0;
   }
 }

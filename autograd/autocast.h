@@ -48,6 +48,18 @@ struct AutocastModes {
 
 inline constinit thread_local AutocastModes autocast_modes;
 
+/// The thread's modes, but with conversions kept for nobody and taken from nobody.
+[[nodiscard]] inline AutocastModes uncached_autocast_modes() noexcept {
+  AutocastModes modes = autocast_modes;
+  modes.cache_enabled = false;
+  return modes;
+}
+/// The dtype to which the thread's scope for `type` converts, if there is one.
+[[nodiscard]] inline std::optional<DType> autocast_target(DeviceType type) noexcept {
+  const AutocastMode& mode = autocast_modes.of(type);
+  return mode.enabled ? std::optional(mode.dtype) : std::nullopt;
+}
+
 /// Sets the modes of the thread and puts the old ones back.
 class [[nodiscard]] AutocastModesGuard {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/autocast.h"
 #include "autograd/engine_edges.h"
 #include "autograd/node.h"
 #include "framework/core/error.h"
@@ -81,7 +82,8 @@ class CheckpointNode final : public Node {
       : Node("checkpoint", results.front().device(), static_cast<std::uint32_t>(results.size())),
         body_(std::move(body)),
         generators_(std::move(generators)),
-        states_(std::move(states)) {
+        states_(std::move(states)),
+        modes_(capstan::detail::autocast_modes) {
     for (const Tensor& input : inputs) {
       edges_.push_back(edge_of(input));
       saved_.push_back(input.defined() ? Saved(input) : Saved());
@@ -133,6 +135,7 @@ class CheckpointNode final : public Node {
  private:
   [[nodiscard]] Tensors run_again(const Tensors& inputs) const {
     const GradMode recording(true);
+    const capstan::detail::AutocastModesGuard as_before(modes_);
     const GeneratorStates now(generators_);
     Tensors results;
     try {
@@ -161,6 +164,7 @@ class CheckpointNode final : public Node {
   Body body_;
   std::vector<Generator> generators_;
   const GeneratorStates states_;
+  const capstan::detail::AutocastModes modes_;
   std::vector<Saved> saved_;
   std::vector<Edge> edges_;
 };
@@ -189,6 +193,8 @@ std::vector<Tensor> checkpoint(
 
   std::vector<Generator> generators = generators_of(inputs, options);
   GeneratorStates states(generators);
+  // Conversions kept from before would be a history from before.
+  const capstan::detail::AutocastModesGuard uncached(capstan::detail::uncached_autocast_modes());
   const std::uint64_t oldest = Node::next_sequence();
   InnerInputs inner;
   for (const Tensor& input : inputs) inner.add(input, edge_of(input));

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "autograd/autocast.h"
 #include "autograd/grad_mode.h"
 #include "autograd/leaf_watch.h"
 #include "framework/core/counters.h"
@@ -33,10 +34,12 @@ struct LeafGrad {
 
 // One recorded signature.
 struct Entry {
-  explicit Entry(Device device, const std::string& name) : graph(device, {.name = name}) {}
+  explicit Entry(Device device, const std::string& name)
+      : autocast(detail::autocast_target(device.type)), graph(device, {.name = name}) {}
 
   std::vector<Tensor> inputs;
   bool grad_mode = grad_enabled();
+  std::optional<DType> autocast;  // where it was recorded
   Graph graph;
   std::vector<Tensor> outputs;
   std::vector<LeafGrad> leaves;
@@ -51,6 +54,7 @@ bool matches(const Entry& entry, std::span<const Tensor> inputs) {
     return !grad.uses_before || grad.before.defined() == grad.leaf->get_grad().defined();
   };
   return entry.grad_mode == grad_enabled() &&
+         entry.autocast == detail::autocast_target(entry.graph.device().type) &&
          std::equal(inputs.begin(), inputs.end(), entry.inputs.begin(), entry.inputs.end(),
                     same_kind) &&
          std::all_of(entry.leaves.begin(), entry.leaves.end(), same_start);

@@ -72,9 +72,16 @@ struct RecordedState {
   bool requires_grad = false;
 };
 
+/// What else than its arguments a callable's work depends on.
+struct GraphedMode {
+  std::vector<bool> training;     // of every module
+  std::optional<DType> autocast;  // where Autocast converts to
+  friend bool operator==(const GraphedMode&, const GraphedMode&) = default;
+};
+
 /// The recordings of one callable in one mode.
 struct GraphedVariant {
-  std::vector<bool> mode;  // is_training of every module
+  GraphedMode mode;
   std::vector<std::shared_ptr<GraphedSlot>> slots;
   std::vector<std::size_t> input_targets;       // arguments that require a gradient
   std::vector<Ref<autograd::LeafNode>> hidden;  // leaves that the callable refers to
@@ -96,6 +103,7 @@ struct Graphed : std::enable_shared_from_this<Graphed> {
   std::optional<std::size_t> current;  // variant for the module as it is
   std::int64_t rebinds = -1;           // the process's counts when that was found out
   std::int64_t module_changes = -1;
+  std::optional<DType> autocast;
   std::uint64_t tickets = 0;
   bool was_reset = false;
 
@@ -109,7 +117,7 @@ struct Graphed : std::enable_shared_from_this<Graphed> {
   [[nodiscard]] GraphedVariant& recorded();
   /// The eager call.
   [[nodiscard]] TensorTree run(const TensorTree& tree) const;
-  [[nodiscard]] std::vector<bool> mode() const;
+  [[nodiscard]] GraphedMode mode() const;
   [[nodiscard]] std::vector<RecordedState> states() const;
 
  private:

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/autocast.h"
 #include "autograd/grad_mode.h"
 #include "framework/core/counters.h"
 #include "framework/core/error.h"
@@ -14,12 +15,12 @@ TensorTree Graphed::run(const TensorTree& tree) const {
   return module != nullptr ? TensorTree(module->forward(tree.tensor())) : function(tree);
 }
 
-std::vector<bool> Graphed::mode() const {
-  std::vector<bool> training;
+GraphedMode Graphed::mode() const {
+  GraphedMode mode{.training = {}, .autocast = autocast_target(device.type)};
   if (module != nullptr) {
-    module->apply([&](nn::Module& part) { training.push_back(part.is_training()); });
+    module->apply([&](nn::Module& part) { mode.training.push_back(part.is_training()); });
   }
-  return training;
+  return mode;
 }
 
 std::vector<RecordedState> Graphed::states() const {
@@ -102,14 +103,16 @@ GraphedVariant* Graphed::find_variant() {
       variants.clear();
     }
   }
-  if (!unchanged) {
-    const std::vector<bool> wanted = mode();
+  const std::optional<DType> autocast_now = autocast_target(device.type);
+  if (!unchanged || autocast != autocast_now) {
+    const GraphedMode wanted = mode();
     const auto found = std::find_if(variants.begin(), variants.end(),
                                     [&](const auto& variant) { return variant.mode == wanted; });
     current.reset();
     if (found != variants.end()) current = static_cast<std::size_t>(found - variants.begin());
     rebinds = rebinds_now;
     module_changes = changes_now;
+    autocast = autocast_now;
   }
   return current ? &variants[*current] : nullptr;
 }

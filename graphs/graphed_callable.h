@@ -35,15 +35,15 @@ struct GraphedOptions {
   /// has overwritten throws StateError when it is read, also through a view or a detached alias.
   bool static_results = false;
   OnChange on_change = OnChange::error;
-  /// In another train/eval mode than the recorded one: record that mode as well, instead of running
-  /// the module eagerly, with arguments of any kind.
+  /// In another mode than the recorded one, train or eval and what Autocast converts to: record
+  /// that mode as well, instead of running the callable eagerly, with arguments of any kind.
   bool graph_each_mode = false;
 };
 
 struct GraphedStats {
   std::int64_t replays = 0;       ///< calls that replayed the forward
   std::int64_t backwards = 0;     ///< backward replays
-  std::int64_t eager_calls = 0;   ///< calls of a module in a mode that was not recorded
+  std::int64_t eager_calls = 0;   ///< calls in a mode that was not recorded
   std::int64_t captures = 0;      ///< recordings: one for each mode, more after changes
   std::int64_t input_copies = 0;  ///< arguments that were not the graph's own inputs
 };

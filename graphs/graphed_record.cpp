@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "autograd/autocast.h"
 #include "autograd/engine_edges.h"
 #include "autograd/grad_mode.h"
 #include "framework/core/error.h"
@@ -46,13 +47,16 @@ class Recorder {
   void warm_up() {
     GraphedSlot& slot = *variant_.slots.front();
     const std::uint64_t first = autograd::Node::next_sequence();
+    // Conversions kept from before would be a history from before.
+    const AutocastModesGuard uncached(uncached_autocast_modes());
     const TensorTree outputs = run(slot);
     const std::vector<Tensor> results = differentiable(outputs.flatten());
     if (results.empty()) return;
     std::vector<Tensor> ones;
     for (const Tensor& result : results) ones.push_back(ones_like(result));
     std::vector<Ref<LeafNode>> hidden = hidden_leaves(slot, results, first);
-    check_used(autograd::grad_edges(results, targets(slot, hidden), ones, {.allow_unused = true}),
+    check_used(autograd::grad_edges(results, targets(slot, hidden), ones, {.allow_unused = true},
+                                    /*leaf_hooks=*/false),
                hidden);
   }
 
@@ -90,10 +94,12 @@ class Recorder {
     slot.backward =
         std::make_unique<Graph>(graphed_.device, GraphOptions{.name = graphed_.name + ".backward"});
     CaptureScope scope(*slot.backward, capture_options(), where);
-    // Retained: the history is what keeps the memory that every later backward reads.
+    // Retained: the history is what keeps the memory that every later backward reads. Hooks of the
+    // leaves run where their gradients are complete, in the pass that the callable is part of.
     slot.grad_inputs =
         autograd::grad_edges(differentiable(slot.outputs.flatten()), targets(slot, variant_.hidden),
-                             slot.grad_outputs, {.retain_graph = true, .allow_unused = true});
+                             slot.grad_outputs, {.retain_graph = true, .allow_unused = true},
+                             /*leaf_hooks=*/false);
     scope.finish(where);
     check_used(slot.grad_inputs, variant_.hidden);
     note_saved(slot);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "autograd/arithmetic.h"
+#include "autograd/checkpoint.h"
 #include "autograd/grad_mode.h"
 #include "autograd/linalg.h"
 #include "autograd/loss.h"
@@ -13,6 +14,7 @@
 #include "autograd/reduce.h"
 #include "graphs/capture_scope.h"
 #include "graphs/captured_step.h"
+#include "graphs/graphed_callable.h"
 #include "nn/activations.h"
 #include "nn/container.h"
 #include "nn/linear.h"
@@ -112,6 +114,92 @@ TEST_SUITE("graphs/autocast") {
             y, linear(x.to(DType::bfloat16), weight.detach().to(DType::bfloat16), Tensor()));
         check_identical(linear(x, weight, Tensor()).detach(), y);
       }
+    });
+  }
+
+  TEST_CASE("E1: a graphed layer follows its weights, as eager Autocast does") {
+    for_each_device([](Device device) {
+      Generator generator(3, device);
+      nn::Linear layer(6, 4, {.device = device, .generator = &generator});
+      nn::SGD sgd(layer.parameters(), {.learning_rate = 1.0});
+      const Tensor x = random_tensor({3, 6}, 2, DType::float32, device);
+      const Autocast autocast(device.type, kBrain);
+      (void)layer(x);  // converted outside
+      const GraphedCallable graphed = make_graphed_callables(layer, x);
+      for (int i = 0; i < 3; ++i) {
+        sgd.zero_grad();
+        const Tensor y = layer(x);
+        sum(y).backward();
+        const Tensor got = layer.weight.grad();
+        layer.weight.set_grad(Tensor());
+        const Tensor want = layer.forward(x);
+        sum(want).backward();
+        CHECK(y.dtype() == DType::bfloat16);
+        check_identical(y.detach(), want.detach());
+        check_identical(got, layer.weight.grad());
+        sgd.step();
+      }
+      CHECK(graphed.stats().replays == 3);
+      CHECK(graphed.stats().eager_calls == 0);
+    });
+  }
+
+  TEST_CASE("a graphed callable in another Autocast mode runs eagerly, or has its own graph") {
+    for_each_device([](Device device) {
+      const Tensor w = random_tensor({6, 4}, 1, DType::float32, device).set_requires_grad();
+      const Tensor x = random_tensor({3, 6}, 2, DType::float32, device);
+      const auto f = [w](const Tensor& a) { return matmul(a, w); };
+      for (const bool each : {false, true}) {
+        GraphedCallable graphed = make_graphed_callables(f, x, {.graph_each_mode = each});
+        CHECK(Tensor(graphed(x)).dtype() == DType::float32);
+        for (int i = 0; i < 2; ++i) {
+          const Autocast autocast(device.type, kBrain);
+          check_identical(Tensor(graphed(x)).detach(), f(x).detach());
+        }
+        CHECK(Tensor(graphed(x)).dtype() == DType::float32);
+        CHECK(graphed.stats().eager_calls == (each ? 0 : 2));
+        CHECK(graphed.stats().captures == (each ? 2 : 1));
+        CHECK(graphed.stats().replays == (each ? 4 : 2));
+      }
+    });
+  }
+
+  TEST_CASE("a recorded step called in another Autocast mode is recorded for it") {
+    for_each_device([](Device device) {
+      const Tensor w = random_tensor({6, 4}, 1, DType::float32, device);
+      const Tensor x = random_tensor({3, 6}, 2, DType::float32, device);
+      CapturedStep step(device, [&](const Tensor& a) { return matmul(a, w); });
+      CHECK(step(x).dtype() == DType::float32);
+      {
+        const Autocast autocast(device.type, kBrain);
+        CHECK(step(x).dtype() == DType::bfloat16);
+      }
+      CHECK(step(x).dtype() == DType::float32);
+      CHECK(step.stats().captures == 2);
+    });
+  }
+
+  TEST_CASE("a checkpoint recomputes in the mode of its forward, whatever was converted before") {
+    for_each_device([](Device device) {
+      const Tensor w = random_tensor({6, 4}, 1, DType::float32, device).set_requires_grad();
+      const Tensor x = random_tensor({3, 6}, 2, DType::float32, device).set_requires_grad();
+      const auto f = [w](const Tensor& a) { return matmul(a, w); };
+      std::vector<std::vector<Tensor>> grads;
+      for (const bool saving : {false, true}) {
+        Tensor y;
+        {
+          const Autocast autocast(device.type, kBrain);
+          (void)f(x);
+          y = saving ? checkpoint(std::function<Tensor(const Tensor&)>(f), x) : f(x);
+        }
+        CHECK(y.dtype() == DType::bfloat16);
+        sum(y).backward();
+        grads.push_back({x.grad(), w.grad()});
+        x.set_grad(Tensor());
+        w.set_grad(Tensor());
+      }
+      check_identical(grads[1][0], grads[0][0]);
+      check_identical(grads[1][1], grads[0][1]);
     });
   }
 

@@ -144,6 +144,24 @@ TEST_SUITE("graphs/graphed_callable") {
     });
   }
 
+  TEST_CASE("a hook of a leaf runs once, on the complete gradient") {
+    for_each_device([](Device device) {
+      const Tensor w = leaf({2}, 3, device);
+      int calls = 0;
+      (void)w.register_hook([&calls](const Tensor& grad) {
+        ++calls;
+        return grad * 10.0;
+      });
+      GraphedCallable graphed =
+          make_graphed_callables([w](const Tensor& x) { return x * w; }, leaf({2}, 1, device));
+      CHECK(calls == 0);
+      const Tensor x = ones({2}, {.device = device}).set_requires_grad();
+      (Tensor(graphed(x)) + w).sum().backward();
+      CHECK(calls == 1);
+      check_close(w.grad(), {20, 20}, 0.0);
+    });
+  }
+
   TEST_CASE("A1: gradients handed out are the user's own") {
     for_each_device([](Device device) {
       const Tensor w = filled({2, 3}, 1.0, device).set_requires_grad();

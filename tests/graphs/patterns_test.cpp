@@ -103,6 +103,45 @@ TEST_SUITE("graphs/patterns") {
     });
   }
 
+  TEST_CASE("whole network in mixed precision") {
+    for_each_device([](Device device) {
+      Training eager(device);
+      nn::Sequential twin(std::move(eager.first), nn::ReLU(), std::move(eager.head));
+      nn::SGD eager_optimizer(twin.parameters(), {.learning_rate = 0.1});
+      Training training(device);
+      nn::Sequential model(std::move(training.first), nn::ReLU(), std::move(training.head));
+      nn::SGD optimizer(model.parameters(), {.learning_rate = 0.1});
+
+      // [mixed precision]
+      CapturedStep step(device, [&](const Tensor& images, const Tensor& targets) {
+        optimizer.zero_grad();
+        Tensor loss;
+        {
+          Autocast autocast(device.type, {.dtype = DType::bfloat16});
+          loss = mse_loss(model(images), targets);
+        }
+        loss.backward();  // in the dtypes that forward chose
+        optimizer.step();
+        return loss;
+      });
+      // [end]
+
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        const Tensor x = eager.images(i);
+        const Tensor t = eager.targets(100 + i);
+        eager_optimizer.zero_grad();
+        Tensor want;
+        {
+          const Autocast autocast(device.type, {.dtype = DType::bfloat16});
+          want = mse_loss(twin(x), t);
+        }
+        want.backward();
+        eager_optimizer.step();
+        check_identical(step(x, t), want.detach());
+      }
+    });
+  }
+
   TEST_CASE("partial network: a branch on the host between graphed parts") {
     for_each_device([](Device device) {
       Training eager(device);

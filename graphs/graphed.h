@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -41,9 +42,10 @@ class GraphedSlot : public std::enable_shared_from_this<GraphedSlot> {
   /// Drops graphs and tensors; whoever still refers to this slot finds it dropped.
   void drop();
   [[nodiscard]] bool dropped() const noexcept { return dropped_; }
+  enum class Lent : std::uint8_t { result, gradient };
   /// The memory of `value` as a tensor of its own, which `retire` makes unreadable.
-  [[nodiscard]] Tensor lend(const Tensor& value);
-  void retire_lent();
+  [[nodiscard]] Tensor lend(const Tensor& value, Lent kind);
+  void retire(Lent kind);
 
   Graph forward;
   std::unique_ptr<Graph> backward;            // null if there is nothing to differentiate
@@ -60,8 +62,8 @@ class GraphedSlot : public std::enable_shared_from_this<GraphedSlot> {
  private:
   const std::string name_;
   bool dropped_ = false;
-  std::mutex mutex_;  // tensors may die on any thread
-  std::unordered_set<Storage*> lent_;
+  std::mutex mutex_;                                  // tensors may die on any thread
+  std::array<std::unordered_set<Storage*>, 2> lent_;  // by kind
 };
 
 /// A parameter or buffer as it was when recorded.

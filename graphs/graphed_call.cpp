@@ -191,12 +191,13 @@ TensorTree Graphed::call(const TensorTree& tree, const Where& where) {
   }
   slot.forward.replay(where);
   ++stats.replays;
-  slot.retire_lent();
+  slot.retire(GraphedSlot::Lent::result);
 
   std::vector<Tensor> results;
   results.reserve(slot.values.size());
   for (const Tensor& value : slot.values) {
-    results.push_back(options.static_results ? slot.lend(value) : ops::clone(value));
+    results.push_back(options.static_results ? slot.lend(value, GraphedSlot::Lent::result)
+                                             : ops::clone(value));
   }
   if (wants_grad) {
     ++variant->next;

@@ -10,7 +10,8 @@ namespace capstan::detail {
 
 void GraphedSlot::drop() {
   dropped_ = true;
-  retire_lent();
+  retire(Lent::result);
+  retire(Lent::gradient);
   forward.reset();
   backward.reset();
   inputs.clear();
@@ -21,18 +22,20 @@ void GraphedSlot::drop() {
   saved.clear();
 }
 
-Tensor GraphedSlot::lend(const Tensor& value) {
+Tensor GraphedSlot::lend(const Tensor& value, Lent kind) {
   // The storage leaves the list as it dies, so it needs to be known to its own release.
   const auto known = std::make_shared<Storage*>(nullptr);
-  auto storage = make_ref<Storage>(value.device(), value.storage()->data(),
-                                   value.storage()->bytes(), [slot = shared_from_this(), known] {
-                                     const std::lock_guard lock(slot->mutex_);
-                                     slot->lent_.erase(*known);
-                                   });
+  const auto index = static_cast<std::size_t>(kind);
+  auto storage =
+      make_ref<Storage>(value.device(), value.storage()->data(), value.storage()->bytes(),
+                        [slot = shared_from_this(), known, index] {
+                          const std::lock_guard lock(slot->mutex_);
+                          slot->lent_[index].erase(*known);
+                        });
   *known = storage.get();
   {
     const std::lock_guard lock(mutex_);
-    lent_.insert(storage.get());
+    lent_[index].insert(storage.get());
   }
   const TensorImpl& from = *value.impl();
   auto impl = make_ref<TensorImpl>();
@@ -45,15 +48,16 @@ Tensor GraphedSlot::lend(const Tensor& value) {
   return Tensor(std::move(impl));
 }
 
-void GraphedSlot::retire_lent() {
+void GraphedSlot::retire(Lent kind) {
   const std::lock_guard lock(mutex_);
-  if (lent_.empty()) return;
+  auto& lent = lent_[static_cast<std::size_t>(kind)];
+  if (lent.empty()) return;
   const auto reason = std::make_shared<const std::string>(
       "this is a static result of \"" + name_ +
       "\", which a later call has overwritten; clone() it before that call, or leave "
       "static_results off");
-  for (Storage* storage : lent_) storage->refuse_use(reason);
-  lent_.clear();
+  for (Storage* storage : lent) storage->refuse_use(reason);
+  lent.clear();
 }
 
 GraphedNode::GraphedNode(std::shared_ptr<Graphed> graphed, std::shared_ptr<GraphedSlot> slot,
@@ -102,13 +106,14 @@ void GraphedNode::backward(autograd::BackwardContext& context) {
     }
   }
   slot_->backward->replay();
+  slot_->retire(GraphedSlot::Lent::gradient);
   ++graphed_->stats.backwards;
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     const Tensor& grad = slot_->grad_inputs[i];
     if (!grad.defined() || !edges_[i].node || !context.needs(i)) continue;
     // Gradients of leaves are accumulated, so they never are the graph's own.
     const bool lent = graphed_->options.static_results && !edges_[i].node->is_leaf();
-    context.set(i, lent ? slot_->lend(grad) : ops::clone(grad));
+    context.set(i, lent ? slot_->lend(grad, GraphedSlot::Lent::gradient) : ops::clone(grad));
   }
 }
 

@@ -126,9 +126,9 @@ void run_workload(const Workload& workload, Device device) {
 
   TrainingStep graphed(workload, device);
   make_graphed_callables(graphed.model(), graphed.inputs());
-  print_figure("workload", workload.name, "callables", device,
-               time_calls(device, calls, true,
-                          [&] { (void)graphed(graphed.inputs(), graphed.labels()); }));
+  print_figure("workload", workload.name, "callables", device, time_calls(device, calls, true, [&] {
+                 (void)graphed(graphed.inputs(), graphed.labels());
+               }));
 
   TrainingStep body(workload, device);
   CapturedStep replayed(device,
@@ -188,6 +188,27 @@ void run_replays(Device device) {
   }
 }
 
+// What it costs a replay to know that 100 storages are still what was captured.
+void run_checked_replays(Device device) {
+  std::vector<Tensor> storages;
+  for (int i = 0; i < 100; ++i) storages.push_back(ones({4}, {.device = device}));
+  const Tensor other = ones({4}, {.device = device});
+  const Tensor value = ones({4}, {.device = device});
+  for (const ForeignMemory mode : {ForeignMemory::retain, ForeignMemory::check}) {
+    Graph graph(device);
+    Tensor joined;
+    capture(graph, [&] { joined = cat(storages); }, {.foreign_memory = mode});
+    const bool holds = mode == ForeignMemory::retain;
+    print_figure("micro", "graph_100_storages", holds ? "held" : "checked", device,
+                 time_calls(device, 100, false, [&] { graph.replay(); }));
+    print_figure("micro", "graph_100_storages", holds ? "held_after_set_data" : "set_data", device,
+                 time_calls(device, 100, false, [&] {
+                   other.set_data(value);
+                   if (holds) graph.replay();
+                 }));
+  }
+}
+
 // What a call costs beyond the launch and the copies: the host's time for a call of the graphed
 // module, less that of the same replay and copies made by hand.
 void run_graphed_call(Device device) {
@@ -236,6 +257,7 @@ int run(int argc, char** argv) {
     run_operations(device);
     run_layers(device);
     run_replays(device);
+    run_checked_replays(device);
     run_graphed_call(device);
   }
   if (chosen.empty() && !micro) chosen = workloads();

@@ -328,8 +328,19 @@ TEST_SUITE("graphs/graphed_callable") {
                                                  leaf({2}, 1, device), {.static_results = true});
       const Tensor x = filled({2}, 1.0, device).set_requires_grad();
       Tensor y = f(x * 1.0);
-      y.sum().backward();
+      Tensor first;
+      const Tensor z = x * 1.0;
+      (void)z.register_hook([&first](const Tensor& grad) {
+        if (!first.defined()) first = grad;
+        return grad;
+      });
+      y = f(z);
+      y.sum().backward({}, {.retain_graph = true});
       check_close(x.grad(), {2, 2}, 0.0);
+      check_close(first, {2, 2}, 0.0);
+      y.sum().backward();
+      check_close(x.grad(), {4, 4}, 0.0);
+      CHECK_THROWS_AS((void)first.to_vector<float>(), StateError);
       const NoGradGuard no_grad;
       y = f(x);
       for (int i = 0; i < 3; ++i) y = f(y);
@@ -538,6 +549,23 @@ TEST_SUITE("graphs/graphed_callable") {
         CHECK_FALSE(w.grad().defined());
         check_close(buffer, {1, 1}, 0.0);
       }
+    });
+  }
+
+  TEST_CASE("R8: a gradient that the callable sets is as it was after graphing") {
+    for_each_device([](Device device) {
+      const Tensor w = leaf({2}, 1, device);
+      const Tensor grad = ones({2}, {.device = device});
+      w.set_grad(grad);
+      (void)make_graphed_callables(
+          [w](const Tensor& x) {
+            w.set_grad(Tensor());
+            return x * 2.0;
+          },
+          leaf({2}, 2, device));
+      REQUIRE(w.grad().defined());
+      CHECK(w.grad().is_same(grad));
+      check_close(w.grad(), {1, 1}, 0.0);
     });
   }
 

@@ -162,7 +162,7 @@ TEST_SUITE("graphs/graphed_callable") {
     });
   }
 
-  TEST_CASE("A1: gradients handed out are the user's own") {
+  TEST_CASE("A1, R6: gradients handed out are the user's own") {
     for_each_device([](Device device) {
       const Tensor w = filled({2, 3}, 1.0, device).set_requires_grad();
       GraphedCallable graphed =
@@ -294,7 +294,7 @@ TEST_SUITE("graphs/graphed_callable") {
     });
   }
 
-  TEST_CASE("I1: a result stays what it was; a static one that was overwritten cannot be read") {
+  TEST_CASE("I1, R5: a result stays what it was; a static one that was overwritten cannot be read") {
     for_each_device([](Device device) {
       const auto f = [](const Tensor& x) { return x + 1.0; };
       const Tensor sample = zeros({1}, {.device = device});

@@ -18,6 +18,14 @@ struct GraphableAccess {
   static const std::string& name(const Graphable& callable) { return callable.name_; }
 };
 
+Tensor argument(const TensorTree& tree, std::size_t index, std::size_t count) {
+  if (count == 1 && !tree.is_list()) return tree.tensor();
+  CAPSTAN_CHECK(tree.is_list() && tree.size() == count, ValueError,
+                "make_graphed_callables: the callable takes ", count, " tensors, the sample is ",
+                tree.kind(), "; pass so many, or a function of the whole TensorTree");
+  return tree[index].tensor();
+}
+
 }  // namespace detail
 
 namespace {

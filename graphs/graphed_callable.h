@@ -51,6 +51,10 @@ struct GraphedStats {
 namespace detail {
 struct Graphed;
 struct GraphableAccess;
+
+/// Number `index` of the `count` tensors that a callable takes. @throws ValueError  unless the tree
+/// is a list of so many, or, if it takes one, a tensor.
+[[nodiscard]] Tensor argument(const TensorTree& tree, std::size_t index, std::size_t count);
 }  // namespace detail
 
 /// One thing to graph, with sample arguments whose structure, shapes, dtypes, device and
@@ -75,15 +79,16 @@ class Graphable {
   template <typename Callable>
   [[nodiscard]] static Function wrap(Callable callable) {
     return [callable = std::move(callable)](const TensorTree& x) mutable -> TensorTree {
-      const auto at = [&x](std::size_t i) { return x.is_tensor() ? x.tensor() : x[i].tensor(); };
       if constexpr (std::is_invocable_v<Callable&, Tensor>) {
-        return callable(at(0));
+        return callable(detail::argument(x, 0, 1));
       } else if constexpr (std::is_invocable_v<Callable&, Tensor, Tensor>) {
-        return callable(at(0), at(1));
+        return callable(detail::argument(x, 0, 2), detail::argument(x, 1, 2));
       } else if constexpr (std::is_invocable_v<Callable&, Tensor, Tensor, Tensor>) {
-        return callable(at(0), at(1), at(2));
+        return callable(detail::argument(x, 0, 3), detail::argument(x, 1, 3),
+                        detail::argument(x, 2, 3));
       } else if constexpr (std::is_invocable_v<Callable&, Tensor, Tensor, Tensor, Tensor>) {
-        return callable(at(0), at(1), at(2), at(3));
+        return callable(detail::argument(x, 0, 4), detail::argument(x, 1, 4),
+                        detail::argument(x, 2, 4), detail::argument(x, 3, 4));
       } else {
         static_assert(std::is_invocable_v<Callable&>, "a callable takes at most four tensors");
         return callable();

@@ -46,6 +46,8 @@ class TensorTree {
   [[nodiscard]] const TensorTree& operator[](const std::string& key) const;
   [[nodiscard]] bool contains(const std::string& key) const;
 
+  /// "nothing", "a tensor", "a list of 2", "a map of \"x\", \"y\"": for messages.
+  [[nodiscard]] std::string kind() const;
   /// All tensors, depth first, maps in the order of their keys.
   [[nodiscard]] std::vector<Tensor> flatten() const;
   /// Calls `visit` with each tensor and its path, such as `[0]["mask"]`, in the order of `flatten`.
@@ -58,7 +60,6 @@ class TensorTree {
   [[nodiscard]] std::string structural_difference(const TensorTree& other) const;
 
  private:
-  [[nodiscard]] std::string kind() const;
   void visit_at(const std::string& path,
                 const std::function<void(const std::string&, const Tensor&)>& visit) const;
   [[nodiscard]] TensorTree rebuild(const std::vector<Tensor>& tensors, std::size_t& next) const;

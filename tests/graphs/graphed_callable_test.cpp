@@ -294,7 +294,8 @@ TEST_SUITE("graphs/graphed_callable") {
     });
   }
 
-  TEST_CASE("I1, R5: a result stays what it was; a static one that was overwritten cannot be read") {
+  TEST_CASE(
+      "I1, R5: a result stays what it was; a static one that was overwritten cannot be read") {
     for_each_device([](Device device) {
       const auto f = [](const Tensor& x) { return x + 1.0; };
       const Tensor sample = zeros({1}, {.device = device});
@@ -678,6 +679,18 @@ TEST_SUITE("graphs/graphed_callable") {
         check_close(results[i], std::vector<double>(4096, i % 2 == 0 ? 3.0 : 5.0), 0.0);
       }
     });
+  }
+
+  TEST_CASE("a callable gets as many tensors as it takes") {
+    const Tensor x = ones({2});
+    const auto one = [](const Tensor& a) { return a * 2.0; };
+    const auto two = [](const Tensor& a, const Tensor& b) { return a + b; };
+    CHECK_THROWS_WITH_AS((void)make_graphed_callables(two, x),
+                         Contains("takes 2 tensors, the sample is a tensor"), ValueError);
+    CHECK_THROWS_WITH_AS((void)make_graphed_callables(two, TensorTree({x, x, x})),
+                         Contains("takes 2 tensors, the sample is a list of 3"), ValueError);
+    CHECK_THROWS_WITH_AS((void)make_graphed_callables(one, TensorTree({x, x})),
+                         Contains("expected a tensor, got a list of 2"), StateError);
   }
 
   TEST_CASE("bad options and missing arguments are refused") {

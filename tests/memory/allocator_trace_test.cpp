@@ -285,8 +285,9 @@ Steps shrunk(const TraceOptions& options, Steps steps) {
   Trace whole(options);
   (void)whole.run(steps, 1);
   steps.resize(whole.done());
+  int tries = 500;  // good enough, and never an hour
   for (std::size_t part = std::max<std::size_t>(steps.size() / 2, 1); part != 0; part /= 2) {
-    for (std::size_t at = 0; at < steps.size();) {
+    for (std::size_t at = 0; at < steps.size() && tries-- > 0;) {
       Steps fewer = steps;
       const auto begin = fewer.begin() + static_cast<std::ptrdiff_t>(at);
       fewer.erase(begin, begin + static_cast<std::ptrdiff_t>(std::min(part, steps.size() - at)));

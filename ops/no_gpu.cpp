@@ -1,5 +1,6 @@
 #include "framework/core/error.h"
 #include "ops/kernels.h"
+#include "ops/norm_kernels.h"
 
 namespace capstan::gpu {
 namespace {
@@ -24,6 +25,11 @@ void softmax_backward(const SoftmaxBackwardArgs&, StreamState&) { refuse("softma
 void cross_entropy(const CrossEntropyArgs&, StreamState&) { refuse("cross_entropy"); }
 void cross_entropy_backward(const CrossEntropyBackwardArgs&, StreamState&) {
   refuse("cross_entropy_backward");
+}
+void batch_stats(const BatchStatsArgs&, StreamState&) { refuse("batch_norm"); }
+void batch_norm(const BatchNormArgs&, StreamState&) { refuse("batch_norm"); }
+void batch_norm_backward(const BatchNormBackwardArgs&, StreamState&) {
+  refuse("batch_norm_backward");
 }
 void dropout(const DropoutArgs&, StreamState&) { refuse("dropout"); }
 void random(const RandomArgs&, StreamState&) { refuse("random"); }

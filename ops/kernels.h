@@ -302,8 +302,9 @@ struct OneHotArgs {
 struct ParameterEntry {
   void* parameter;
   const void* grad;
-  void* state1;  // momentum, or first moment; null if there is none
-  void* state2;  // second moment
+  void* state1;  // what the rule keeps, see its arguments; null if there is none
+  void* state2;
+  void* state3;
   std::int64_t numel;
 };
 
@@ -313,16 +314,18 @@ inline constexpr int kMaxParameters = 64;
 /// bigger model takes several launches; only the last has `advance_step`.
 struct ParameterList {
   ParameterEntry entries[kMaxParameters];
+  const float* skip;  // null, or where a number other than 0 leaves everything as it is
   std::int32_t count;
   bool advance_step;  // add 1 to *step when done, after everyone has read it
 };
 
 /// Hyperparameters live in device memory (f64), so that a replay sees every change.
-/// d = g + weight_decay * p; first step: v = d, else v = momentum * v + d (no dampening);
-/// p -= lr * (nesterov ? d + momentum * v : momentum != 0 ? v : d). `*step` counts finished steps.
+/// d = g + weight_decay * p; first step: v = d, else v = momentum * v + (1 - dampening) * d;
+/// p -= lr * (nesterov ? d + momentum * v : v). Without state1, v = d. `*step` counts finished
+/// steps.
 struct SgdArgs {
-  ParameterList list;
-  const double* hyper;  // {lr, momentum, weight_decay}
+  ParameterList list;   // state1: v
+  const double* hyper;  // {lr, momentum, weight_decay, dampening}
   std::int64_t* step;
   bool nesterov;
   bool maximize;
@@ -330,13 +333,42 @@ struct SgdArgs {
 };
 
 /// t = *step + 1. Adam: g += weight_decay * p; AdamW: p -= lr * weight_decay * p first.
-/// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
-/// p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps).
+/// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; with state3 (AMSGrad) w = max(w, v), else w = v;
+/// p -= lr / (1 - b1^t) * m / (sqrt(w) / sqrt(1 - b2^t) + eps).
 struct AdamArgs {
-  ParameterList list;
+  ParameterList list;   // state1: m, state2: v, state3: w, for all parameters or none
   const double* hyper;  // {lr, beta1, beta2, eps, weight_decay}
   std::int64_t* step;
   bool decoupled;  // AdamW
+  bool maximize;
+  DType dtype;
+};
+
+/// g += weight_decay * p; s = alpha s + (1 - alpha) g^2; with state2 (centered)
+/// a += (1 - alpha) (g - a) and w = s - a^2, else w = s; d = g / (sqrt(w) + eps);
+/// with state3 b = momentum b + d, else b = d; p -= lr b.
+struct RmspropArgs {
+  ParameterList list;   // state1: s, state2: a, state3: b
+  const double* hyper;  // {lr, alpha, eps, weight_decay, momentum}
+  std::int64_t* step;
+  bool maximize;
+  DType dtype;
+};
+
+/// g += weight_decay * p; s += g^2; p -= lr / (1 + *step * lr_decay) * g / (sqrt(s) + eps).
+struct AdagradArgs {
+  ParameterList list;   // state1: s
+  const double* hyper;  // {lr, lr_decay, weight_decay, eps}
+  std::int64_t* step;
+  bool maximize;
+  DType dtype;
+};
+
+/// p -= lr (sign(b1 m + (1 - b1) g) + weight_decay p); m = b2 m + (1 - b2) g.
+struct LionArgs {
+  ParameterList list;   // state1: m
+  const double* hyper;  // {lr, beta1, beta2, weight_decay}
+  std::int64_t* step;
   bool maximize;
   DType dtype;
 };
@@ -361,6 +393,9 @@ void gather_backward(const GatherBackwardArgs& args);
 void one_hot(const OneHotArgs& args);
 void sgd(const SgdArgs& args);
 void adam(const AdamArgs& args);
+void rmsprop(const RmspropArgs& args);
+void adagrad(const AdagradArgs& args);
+void lion(const LionArgs& args);
 }  // namespace cpu
 
 // Each enqueues its work on `stream` and returns; none waits for the device.
@@ -384,6 +419,9 @@ void gather_backward(const GatherBackwardArgs& args, StreamState& stream);
 void one_hot(const OneHotArgs& args, StreamState& stream);
 void sgd(const SgdArgs& args, StreamState& stream);
 void adam(const AdamArgs& args, StreamState& stream);
+void rmsprop(const RmspropArgs& args, StreamState& stream);
+void adagrad(const AdagradArgs& args, StreamState& stream);
+void lion(const LionArgs& args, StreamState& stream);
 }  // namespace gpu
 
 }  // namespace capstan

@@ -38,5 +38,8 @@ void gather_backward(const GatherBackwardArgs&, StreamState&) { refuse("gather_b
 void one_hot(const OneHotArgs&, StreamState&) { refuse("one_hot"); }
 void sgd(const SgdArgs&, StreamState&) { refuse("sgd"); }
 void adam(const AdamArgs&, StreamState&) { refuse("adam"); }
+void rmsprop(const RmspropArgs&, StreamState&) { refuse("rmsprop"); }
+void adagrad(const AdagradArgs&, StreamState&) { refuse("adagrad"); }
+void lion(const LionArgs&, StreamState&) { refuse("lion"); }
 
 }  // namespace capstan::gpu

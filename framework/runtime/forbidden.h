@@ -36,6 +36,8 @@ enum class Forbidden : std::uint8_t {
   set_weight_decay,
   set_betas,
   set_eps,
+  set_option,
+  add_param_group,
   load_state_dict,
   module_to,
   data_loader,

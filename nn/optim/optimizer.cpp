@@ -8,33 +8,11 @@
 #include "framework/runtime/capture_session.h"
 #include "framework/tensor/factory.h"
 #include "framework/tensor/write_journal.h"
+#include "ops/creation.h"
 #include "ops/elementwise.h"
 
 namespace capstan::nn {
 namespace {
-
-void check_parameters(const char* name, const std::vector<Tensor>& parameters) {
-  CAPSTAN_CHECK(!parameters.empty(), ValueError, name,
-                ": there are no parameters to optimise; pass model.parameters()");
-  std::unordered_set<const TensorImpl*> seen;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor& parameter = parameters[i];
-    CAPSTAN_CHECK(parameter.defined(), ValueError, name, ": parameter ", i, " is undefined");
-    CAPSTAN_CHECK(parameter.is_leaf() && parameter.requires_grad(), ValueError, name,
-                  ": parameter ", i, " (", describe(parameter),
-                  ") is not a leaf that requires a gradient; call set_requires_grad() on it");
-    CAPSTAN_CHECK(seen.insert(parameter.impl().get()).second, ValueError, name, ": parameter ", i,
-                  " (", describe(parameter), ") is listed twice");
-    CAPSTAN_CHECK(parameter.is_contiguous(), ValueError, name, ": parameter ", i, " (",
-                  describe(parameter), ") is not contiguous");
-    CAPSTAN_CHECK(parameter.dtype() == parameters[0].dtype(), DTypeError, name, ": parameter ", i,
-                  " is ", parameter.dtype(), " but parameter 0 is ", parameters[0].dtype(),
-                  "; give each dtype an optimiser of its own");
-    CAPSTAN_CHECK(parameter.device() == parameters[0].device(), DeviceError, name, ": parameter ",
-                  i, " is on ", parameter.device(), " but parameter 0 is on ",
-                  parameters[0].device(), "; move the model first");
-  }
-}
 
 void check_gradient(const char* name, std::size_t position, const Tensor& parameter,
                     const Tensor& grad, Device device) {
@@ -51,33 +29,86 @@ void check_gradient(const char* name, std::size_t position, const Tensor& parame
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<double> hyper, Kind kind,
-                     const Where& where)
-    : kind_(kind), parameters_(std::move(parameters)), hyper_values_(std::move(hyper)) {
-  const CallSite site(where);
-  check_parameters(kind.name, parameters_);
-  const NoGradGuard no_grad;
-  const Device device = parameters_[0].device();
-  hyper_ =
-      Tensor::from_vector({static_cast<std::int64_t>(hyper_values_.size())}, hyper_values_, device);
-  step_ = zeros({}, {.dtype = DType::int64, .device = device});
-  for (const Tensor& parameter : parameters_) {
-    if (kind.state1 != nullptr) state1_.push_back(zeros_like(parameter));
-    if (kind.state2 != nullptr) state2_.push_back(zeros_like(parameter));
+void Optimizer::check_parameters(const std::vector<Tensor>& added) const {
+  CAPSTAN_CHECK(!added.empty(), ValueError, name_,
+                ": there are no parameters to optimise; pass model.parameters()");
+  std::unordered_set<const TensorImpl*> seen;
+  for (const Tensor& parameter : parameters_) seen.insert(parameter.impl().get());
+  const Tensor& first = parameters_.empty() ? added[0] : parameters_[0];
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    const Tensor& parameter = added[i];
+    const std::size_t position = parameters_.size() + i;
+    CAPSTAN_CHECK(parameter.defined(), ValueError, name_, ": parameter ", position,
+                  " is undefined");
+    CAPSTAN_CHECK(parameter.is_leaf() && parameter.requires_grad(), ValueError, name_,
+                  ": parameter ", position, " (", describe(parameter),
+                  ") is not a leaf that requires a gradient; call set_requires_grad() on it");
+    CAPSTAN_CHECK(seen.insert(parameter.impl().get()).second, ValueError, name_, ": parameter ",
+                  position, " (", describe(parameter), ") is listed twice");
+    CAPSTAN_CHECK(parameter.is_contiguous(), ValueError, name_, ": parameter ", position, " (",
+                  describe(parameter), ") is not contiguous");
+    CAPSTAN_CHECK(parameter.dtype() == first.dtype(), DTypeError, name_, ": parameter ", position,
+                  " is ", parameter.dtype(), " but parameter 0 is ", first.dtype(),
+                  "; give each dtype an optimiser of its own");
+    CAPSTAN_CHECK(parameter.device() == first.device(), DeviceError, name_, ": parameter ",
+                  position, " is on ", parameter.device(), " but parameter 0 is on ",
+                  first.device(), "; move the model first");
   }
-  slots_.reserve(parameters_.size());
 }
 
-void Optimizer::step(Where where) {
+void Optimizer::add_group(const std::vector<Tensor>& parameters, std::vector<double> values,
+                          States states, const Where& where) {
+  const CallSite site(where);
+  check_parameters(parameters);
+  for (std::size_t i = 0; i < options_.size(); ++i) check_option(i, values[i]);
+  const Device device = parameters[0].device();
+  if (!groups_.empty()) refuse_while_capturing(device, Forbidden::add_param_group);
+  CAPSTAN_CHECK(groups_.empty() || WriteJournal::current() == nullptr, CaptureError, name_,
+                ": a group of parameters cannot be added by the step that is tried or recorded, "
+                "since every replay would leave it out; add it beforehand");
+  const NoGradGuard no_grad;
+  Group group{.end = parameters_.size() + parameters.size(),
+              .values = std::move(values),
+              .hyper = Tensor(),
+              .slots = {}};
+  group.hyper =
+      Tensor::from_vector({static_cast<std::int64_t>(group.values.size())}, group.values, device);
+  group.slots.reserve(parameters.size());
+  const Tensor step =
+      step_.defined() ? step_ : zeros({}, {.dtype = DType::int64, .device = device});
+  std::vector<KeptStates> kept;
+  for (const Tensor& parameter : parameters) {
+    const auto make = [&parameter](const State& state) -> Kept {
+      if (state.name == nullptr) return {};
+      return {state.name, full(parameter.shape(), state.initial,
+                               {.dtype = parameter.dtype(), .device = parameter.device()})};
+    };
+    kept.push_back({make(states.state1), make(states.state2), make(states.state3)});
+  }
+  parameters_.reserve(group.end);
+  states_.reserve(group.end);
+  groups_.push_back(std::move(group));
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  states_.insert(states_.end(), kept.begin(), kept.end());
+  step_ = step;
+}
+
+void Optimizer::step(Where where) { step_unless(Tensor(), where); }
+
+void Optimizer::step_unless(const Tensor& skip, Where where) {
   const CallSite site(where);
   const NoGradGuard no_grad;
   // Slots hold gradients; kept, they would keep the memory of the last step beside the next one's.
   struct Release {
-    std::vector<ops::ParameterSlot>& slots;
-    ~Release() { slots.clear(); }
-  } const release{slots_};
+    std::vector<Group>& groups;
+    ~Release() {
+      for (Group& group : groups) group.slots.clear();
+    }
+  } const release{groups_};
   collect_slots();
-  update(slots_);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    update(i, groups_[i].slots, {.counts = i + 1 == groups_.size(), .skip = skip});
+  }
 }
 
 void Optimizer::collect_slots() {
@@ -85,28 +116,93 @@ void Optimizer::collect_slots() {
   // A plain graph never learns of a gradient that appears later. A CapturedStep, which watches
   // leaves while it captures, records anew then.
   const bool is_frozen = is_current_stream_capturing(device) && !autograd::LeafWatch::is_active();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& parameter = parameters_[i];
-    const Tensor grad = parameter.grad();
-    if (!grad.defined()) {
-      CAPSTAN_CHECK(!is_frozen || !parameter.requires_grad(), CaptureError, kind_.name,
-                    ": parameter ", i, " (", describe(parameter),
-                    ") has no gradient while capturing, so no replay would ever update it; leave "
-                    "it out of the optimiser, or call set_requires_grad(false) on it");
-      continue;
+  std::size_t i = 0;
+  for (Group& group : groups_) {
+    for (; i < group.end; ++i) {
+      const Tensor& parameter = parameters_[i];
+      const Tensor grad = parameter.grad();
+      if (!grad.defined()) {
+        CAPSTAN_CHECK(!is_frozen || !parameter.requires_grad(), CaptureError, name_, ": parameter ",
+                      i, " (", describe(parameter),
+                      ") has no gradient while capturing, so no replay would ever update it; leave "
+                      "it out of the optimiser, or call set_requires_grad(false) on it");
+        continue;
+      }
+      check_gradient(name_, i, parameter, grad, device);
+      group.slots.push_back({.parameter = parameter,
+                             .grad = ops::contiguous(grad),
+                             .state1 = states_[i].state1.tensor,
+                             .state2 = states_[i].state2.tensor,
+                             .state3 = states_[i].state3.tensor});
     }
-    check_gradient(kind_.name, i, parameter, grad, device);
-    slots_.push_back({.parameter = parameter,
-                      .grad = ops::contiguous(grad),
-                      .state1 = state1_.empty() ? Tensor() : state1_[i],
-                      .state2 = state2_.empty() ? Tensor() : state2_[i]});
   }
+}
+
+std::size_t Optimizer::index_of(std::string_view name) const {
+  std::string names;
+  for (std::size_t i = 0; i < options_.size(); ++i) {
+    if (name == options_[i].name) return i;
+    names += (i == 0 ? "" : ", ") + std::string(options_[i].name);
+  }
+  throw ValueError(detail::concat(name_, ": there is no option \"", name, "\"; there are ", names));
+}
+
+const Optimizer::Group& Optimizer::checked_group(std::size_t group) const {
+  CAPSTAN_CHECK(group < groups_.size(), IndexError, name_, ": there is no group ", group,
+                " of parameters; there are ", groups_.size());
+  return groups_[group];
+}
+
+double Optimizer::option(std::string_view name, std::size_t group, Where where) const {
+  const CallSite site(where);
+  return checked_group(group).values[index_of(name)];
+}
+
+double Optimizer::learning_rate(std::size_t group) const { return checked_group(group).values[0]; }
+
+const Tensor& Optimizer::hyperparameters(std::size_t group) const {
+  return checked_group(group).hyper;
+}
+
+void Optimizer::set_option(std::string_view name, double value, std::size_t group, Where where) {
+  const CallSite site(where);
+  const std::size_t index = index_of(name);
+  (void)checked_group(group);
+  check_option(index, value);
+  check_change(group, name, value);
+  refuse_while_capturing(step_.device(), Forbidden::set_option);
+  write_option(group, index, value);
 }
 
 void Optimizer::set_learning_rate(double value, Where where) {
   const CallSite site(where);
-  check_value(value >= 0.0, "learning rate", value, "at least 0");
-  set_hyper(0, value, Forbidden::set_learning_rate);
+  set_everywhere(options_[0].name, value, Forbidden::set_learning_rate);
+}
+
+void Optimizer::set_learning_rate(std::size_t group, double value, Where where) {
+  const CallSite site(where);
+  (void)checked_group(group);
+  check_option(0, value);
+  refuse_while_capturing(step_.device(), Forbidden::set_learning_rate);
+  write_option(group, 0, value);
+}
+
+void Optimizer::set_everywhere(std::string_view name, double value, Forbidden call) {
+  const std::size_t index = index_of(name);
+  check_option(index, value);
+  for (std::size_t i = 0; i < groups_.size(); ++i) check_change(i, name, value);
+  refuse_while_capturing(step_.device(), call);
+  for (std::size_t i = 0; i < groups_.size(); ++i) write_option(i, index, value);
+}
+
+void Optimizer::write_option(std::size_t group, std::size_t option, double value) {
+  std::vector<double>& values = groups_[group].values;
+  if (WriteJournal* journal = WriteJournal::current()) {
+    journal->keep_host(&values, [&values, before = values] { values = before; });
+  }
+  const NoGradGuard no_grad;
+  groups_[group].hyper.select(0, static_cast<std::int64_t>(option)).fill_(value);
+  values[option] = value;
 }
 
 std::int64_t Optimizer::step_count(Where where) const {
@@ -115,27 +211,31 @@ std::int64_t Optimizer::step_count(Where where) const {
   return step_.item<std::int64_t>(where);
 }
 
-void Optimizer::set_hyper(std::size_t index, double value, Forbidden call) {
-  refuse_while_capturing(hyper_.device(), call);
-  if (WriteJournal* journal = WriteJournal::current()) {
-    journal->keep_host(&hyper_values_, [this, values = hyper_values_] { hyper_values_ = values; });
+void Optimizer::check_option(std::size_t option, double value) const {
+  const Option& rule = options_[option];
+  switch (rule.domain) {
+    case Domain::at_least_0: return check_value(value >= 0.0, rule.words, value, "at least 0");
+    case Domain::below_1:
+      return check_value(value >= 0.0 && value < 1.0, rule.words, value, "in [0, 1)");
+    case Domain::any: return check_value(true, rule.words, value, "finite");
   }
-  const NoGradGuard no_grad;
-  hyper_.select(0, static_cast<std::int64_t>(index)).fill_(value);
-  hyper_values_[index] = value;
 }
 
 void Optimizer::check_value(bool valid, const char* what, double value, const char* domain) const {
-  CAPSTAN_CHECK(valid && std::isfinite(value), ValueError, kind_.name, ": ", what, " must be ",
-                domain, ", got ", value);
+  CAPSTAN_CHECK(valid && std::isfinite(value), ValueError, name_, ": ", what, " must be ", domain,
+                ", got ", value);
 }
 
 StateDict Optimizer::state_dict() const {
-  StateDict state{{"step", step_}, {"hyper", hyper_}};
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const std::string prefix = std::to_string(i) + ".";
-    if (!state1_.empty()) state.emplace_back(prefix + kind_.state1, state1_[i]);
-    if (!state2_.empty()) state.emplace_back(prefix + kind_.state2, state2_[i]);
+  StateDict state{{"step", step_}};
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    state.emplace_back(i == 0 ? "hyper" : "hyper." + std::to_string(i), groups_[i].hyper);
+  }
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    for (const Kept* kept : {&states_[i].state1, &states_[i].state2, &states_[i].state3}) {
+      if (kept->name == nullptr) continue;
+      state.emplace_back(std::to_string(i) + "." + kept->name, kept->tensor);
+    }
   }
   return state;
 }
@@ -143,7 +243,7 @@ StateDict Optimizer::state_dict() const {
 void Optimizer::load_state_dict(const StateDict& state, Where where) {
   const CallSite site(where);
   copy_state("load_state_dict", state_dict(), state, /*strict=*/true);
-  hyper_values_ = hyper_.to_vector<double>();
+  for (Group& group : groups_) group.values = group.hyper.to_vector<double>();
 }
 
 }  // namespace capstan::nn

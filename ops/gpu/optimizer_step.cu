@@ -32,25 +32,31 @@ Chunks chunks_of(const ParameterList& list) {
   return chunks;
 }
 
+/// Which states the parameters have.
+struct Present {
+  bool state1, state2, state3;
+};
+
 /// The rule of SgdArgs with its numbers read.
 template <typename T>
 struct Sgd {
   using Args = SgdArgs;
   T lr, momentum, weight_decay;
-  bool nesterov, maximize, first;
+  T take;  // 1 - dampening, 1 in the first step
+  bool nesterov, maximize;
 
   __device__ static Sgd read(const SgdArgs& args) {
     return {static_cast<T>(args.hyper[0]),
             static_cast<T>(args.hyper[1]),
             static_cast<T>(args.hyper[2]),
+            *args.step == 0 ? T{1} : static_cast<T>(1.0 - args.hyper[3]),
             args.nesterov,
-            args.maximize,
-            *args.step == 0};
+            args.maximize};
   }
-  __device__ void update(T& p, T grad, T& v, T&) const {
+  __device__ void update(const Present& has, T& p, T grad, T& v, T&, T&) const {
     const T d = (maximize ? -grad : grad) + weight_decay * p;
-    v = first ? d : momentum * v + d;
-    p -= lr * (nesterov ? d + momentum * v : momentum != T{0} ? v : d);
+    v = has.state1 ? momentum * v + take * d : d;
+    p -= lr * (nesterov ? d + momentum * v : v);
   }
 };
 
@@ -82,11 +88,83 @@ struct Adam {
             args.decoupled ? static_cast<T>(1.0 - lr * decay) : T{1},
             args.maximize};
   }
-  __device__ void update(T& p, T grad, T& m, T& v) const {
+  __device__ void update(const Present& has, T& p, T grad, T& m, T& v, T& w) const {
     const T g = (maximize ? -grad : grad) + coupled * p;
     m = keep1 * m + take1 * g;
     v = keep2 * v + take2 * g * g;
-    p = shrink * p - size * m / (::sqrt(v) * root_scale + eps);
+    if (has.state3) w = v > w || v != v ? v : w;  // NaN wins
+    p = shrink * p - size * m / (::sqrt(has.state3 ? w : v) * root_scale + eps);
+  }
+};
+
+/// The rule of RmspropArgs with its numbers read.
+template <typename T>
+struct Rmsprop {
+  using Args = RmspropArgs;
+  T lr, keep, take, eps, weight_decay, momentum;
+  bool maximize;
+
+  __device__ static Rmsprop read(const RmspropArgs& args) {
+    return {static_cast<T>(args.hyper[0]),
+            static_cast<T>(args.hyper[1]),
+            static_cast<T>(1.0 - args.hyper[1]),
+            static_cast<T>(args.hyper[2]),
+            static_cast<T>(args.hyper[3]),
+            static_cast<T>(args.hyper[4]),
+            args.maximize};
+  }
+  __device__ void update(const Present& has, T& p, T grad, T& s, T& a, T& b) const {
+    const T g = (maximize ? -grad : grad) + weight_decay * p;
+    s = keep * s + take * g * g;
+    if (has.state2) a += take * (g - a);
+    const T change = g / (::sqrt(has.state2 ? s - a * a : s) + eps);
+    b = has.state3 ? momentum * b + change : change;
+    p -= lr * b;
+  }
+};
+
+/// The rule of AdagradArgs with its numbers read.
+template <typename T>
+struct Adagrad {
+  using Args = AdagradArgs;
+  T rate;  // lr / (1 + steps * lr_decay)
+  T weight_decay, eps;
+  bool maximize;
+
+  __device__ static Adagrad read(const AdagradArgs& args) {
+    const double steps = static_cast<double>(*args.step);
+    return {static_cast<T>(args.hyper[0] / (1.0 + steps * args.hyper[1])),
+            static_cast<T>(args.hyper[2]), static_cast<T>(args.hyper[3]), args.maximize};
+  }
+  __device__ void update(const Present&, T& p, T grad, T& s, T&, T&) const {
+    const T g = (maximize ? -grad : grad) + weight_decay * p;
+    s += g * g;
+    p -= rate * g / (::sqrt(s) + eps);
+  }
+};
+
+/// The rule of LionArgs with its numbers read.
+template <typename T>
+struct Lion {
+  using Args = LionArgs;
+  T lr, keep1, take1, keep2, take2;
+  T shrink;  // what weight decay leaves of a parameter
+  bool maximize;
+
+  __device__ static Lion read(const LionArgs& args) {
+    return {static_cast<T>(args.hyper[0]),
+            static_cast<T>(args.hyper[1]),
+            static_cast<T>(1.0 - args.hyper[1]),
+            static_cast<T>(args.hyper[2]),
+            static_cast<T>(1.0 - args.hyper[2]),
+            static_cast<T>(1.0 - args.hyper[0] * args.hyper[3]),
+            args.maximize};
+  }
+  __device__ void update(const Present&, T& p, T grad, T& m, T&, T&) const {
+    const T g = maximize ? -grad : grad;
+    const T mixed = keep1 * m + take1 * g;
+    m = keep2 * m + take2 * g;
+    p = shrink * p - lr * (mixed > T{0} ? T{1} : mixed < T{0} ? T{-1} : mixed);  // NaN stays NaN
   }
 };
 
@@ -97,9 +175,12 @@ __device__ void update_chunk(const ParameterEntry& entry, std::int64_t chunk, co
   const T* grad = static_cast<const T*>(entry.grad);
   T* state1 = static_cast<T*>(entry.state1);
   T* state2 = static_cast<T*>(entry.state2);
+  T* state3 = static_cast<T*>(entry.state3);
+  const Present has{state1 != nullptr, state2 != nullptr, state3 != nullptr};
   const bool packed =
       is_aligned_for_packs<T, kElements>(p) && is_aligned_for_packs<T, kElements>(grad) &&
-      is_aligned_for_packs<T, kElements>(state1) && is_aligned_for_packs<T, kElements>(state2);
+      is_aligned_for_packs<T, kElements>(state1) && is_aligned_for_packs<T, kElements>(state2) &&
+      is_aligned_for_packs<T, kElements>(state3);
   const std::int64_t end = min((chunk + 1) * kChunk, entry.numel);
   for (std::int64_t i = chunk * kChunk + threadIdx.x * kElements; i < end;
        i += kBlockSize * kElements) {
@@ -107,19 +188,23 @@ __device__ void update_chunk(const ParameterEntry& entry, std::int64_t chunk, co
     const Pack<T, kElements> grad_pack = load_pack<kElements>(grad, i, end, packed);
     Pack<T, kElements> pack1 = load_pack<kElements>(state1, i, end, packed);
     Pack<T, kElements> pack2 = load_pack<kElements>(state2, i, end, packed);
+    Pack<T, kElements> pack3 = load_pack<kElements>(state3, i, end, packed);
 #pragma unroll
     for (int k = 0; k < kElements; ++k) {
       C parameter = p_pack.value[k];
       C first = pack1.value[k];
       C second = pack2.value[k];
-      rule.update(parameter, static_cast<C>(grad_pack.value[k]), first, second);
+      C third = pack3.value[k];
+      rule.update(has, parameter, static_cast<C>(grad_pack.value[k]), first, second, third);
       p_pack.value[k] = static_cast<T>(parameter);
       pack1.value[k] = static_cast<T>(first);
       pack2.value[k] = static_cast<T>(second);
+      pack3.value[k] = static_cast<T>(third);
     }
     store_pack<kElements>(p, i, end, packed, p_pack);
     store_pack<kElements>(state1, i, end, packed, pack1);
     store_pack<kElements>(state2, i, end, packed, pack2);
+    store_pack<kElements>(state3, i, end, packed, pack3);
   }
 }
 
@@ -129,6 +214,7 @@ template <typename T, typename Rule>
 __global__ void __launch_bounds__(kBlockSize)
     step_kernel(const __grid_constant__ typename Rule::Args args,
                 const __grid_constant__ Chunks chunks, unsigned* ticket) {
+  if (args.list.skip != nullptr && *args.list.skip != 0.0F) return;
   __shared__ Rule shared_rule;
   if (threadIdx.x == 0) shared_rule = Rule::read(args);
   __syncthreads();
@@ -166,5 +252,15 @@ void launch(const Args& args, const char* name, StreamState& stream) {
 void sgd(const SgdArgs& args, StreamState& stream) { launch<Sgd>(args, "sgd", stream); }
 
 void adam(const AdamArgs& args, StreamState& stream) { launch<Adam>(args, "adam", stream); }
+
+void rmsprop(const RmspropArgs& args, StreamState& stream) {
+  launch<Rmsprop>(args, "rmsprop", stream);
+}
+
+void adagrad(const AdagradArgs& args, StreamState& stream) {
+  launch<Adagrad>(args, "adagrad", stream);
+}
+
+void lion(const LionArgs& args, StreamState& stream) { launch<Lion>(args, "lion", stream); }
 
 }  // namespace capstan::gpu

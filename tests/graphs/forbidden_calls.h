@@ -35,6 +35,7 @@ struct ForbiddenCalls {
   Device device;
   Tensor x;
   Tensor wide;
+  Tensor added;
   Event start;
   Event end;
   Generator generator;

@@ -161,7 +161,7 @@ TEST_SUITE("graphs/optimizer_replay") {
       captured.replay_to(9.0);
       const nn::StateDict state{
           {"step", full({}, 7.0, {.dtype = DType::int64})},
-          {"hyper", Tensor::from_vector({3}, std::vector<double>{0.5, 0.5, 0.0})},
+          {"hyper", Tensor::from_vector({4}, std::vector<double>{0.5, 0.5, 0.0, 0.0})},
           {"0.momentum", full({1}, 2.0)}};
       captured.sgd.load_state_dict(state);
       captured.replay_to(8.0);  // v = 0.5 * 2 + 1, times 0.5

@@ -288,12 +288,12 @@ TEST_SUITE("ops/half") {
       const auto count = [&] { return full({}, 3, {.dtype = DType::int64, .device = device}); };
       for (const bool nesterov : {false, true}) {
         compare([&](const ops::ParameterSlot& s) {
-          ops::sgd_step({s}, scalars({0.1, 0.9, 0.01}), count(), nesterov, false);
+          ops::sgd_step({s}, scalars({0.1, 0.9, 0.01, 0.0}), count(), nesterov, false);
         });
       }
       compare([&](ops::ParameterSlot s) {
         s.state1 = Tensor();
-        ops::sgd_step({s}, scalars({0.1, 0.0, 0.01}), count(), false, false);
+        ops::sgd_step({s}, scalars({0.1, 0.0, 0.01, 0.0}), count(), false, false);
       });
       for (const bool decoupled : {false, true}) {
         compare([&](const ops::ParameterSlot& s) {

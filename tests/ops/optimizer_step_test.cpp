@@ -46,7 +46,7 @@ TEST_SUITE("ops/optimizer_step") {
     for_each_device([](Device device) {
       const Tensor p = doubles({1, 2}, device);
       const Tensor step = step_counter(4, device);
-      ops::sgd_step({{p, doubles({10, -10}, device), {}, {}}}, doubles({0.1, 0, 0}, device), step,
+      ops::sgd_step({{p, doubles({10, -10}, device), {}, {}}}, doubles({0.1, 0, 0, 0}, device), step,
                     false, false);
       check_close(p, {0, 3}, 1e-12);
       CHECK(step.item<std::int64_t>() == 5);
@@ -59,7 +59,7 @@ TEST_SUITE("ops/optimizer_step") {
         const Tensor p = doubles({1}, device);
         const Tensor v = doubles({0}, device);
         const Tensor step = step_counter(0, device);
-        const Tensor hyper = doubles({0.1, 0.5, decay}, device);
+        const Tensor hyper = doubles({0.1, 0.5, decay, 0}, device);
         for (int i = 0; i < 2; ++i) {
           ops::sgd_step({{p, doubles({2}, device), v, {}}}, hyper, step, nesterov, maximize);
         }
@@ -109,7 +109,7 @@ TEST_SUITE("ops/optimizer_step") {
         slots.push_back({p, doubles(p.to_vector<double>(), device), {}, {}});
       }
       const Tensor step = step_counter(0, device);
-      ops::sgd_step(slots, doubles({0.25, 0, 0}, device), step, false, false);
+      ops::sgd_step(slots, doubles({0.25, 0, 0, 0}, device), step, false, false);
       CHECK(step.item<std::int64_t>() == 1);
       for (const ParameterSlot& slot : slots) {
         const auto count = static_cast<std::size_t>(slot.parameter.numel());
@@ -125,7 +125,7 @@ TEST_SUITE("ops/optimizer_step") {
       const Tensor small = doubles({5}, device);
       ops::sgd_step({{small, doubles({1}, device), {}, {}},
                      {p, doubles(std::vector<double>(kCount, 1.0), device), {}, {}}},
-                    doubles({0.5, 0, 0}, device), step_counter(0, device), false, false);
+                    doubles({0.5, 0, 0, 0}, device), step_counter(0, device), false, false);
       check_close(p, std::vector<double>(kCount, 1.5), 0);
       check_close(small, {4.5}, 0);
     });
@@ -147,7 +147,7 @@ TEST_SUITE("ops/optimizer_step") {
       const std::int64_t p_version = p.storage()->version();
       const std::int64_t v_version = v.storage()->version();
       const std::int64_t step_version = step.storage()->version();
-      ops::sgd_step({{p, doubles({1}, device), v, {}}}, doubles({0.1, 0.9, 0}, device), step, false,
+      ops::sgd_step({{p, doubles({1}, device), v, {}}}, doubles({0.1, 0.9, 0, 0}, device), step, false,
                     false);
       CHECK(p.storage()->version() == p_version + 1);
       CHECK(v.storage()->version() == v_version + 1);
@@ -158,7 +158,7 @@ TEST_SUITE("ops/optimizer_step") {
   TEST_CASE("slots that do not fit are refused") {
     for_each_device([](Device device) {
       const Tensor p = doubles({1, 2}, device);
-      const Tensor hyper = doubles({0.1, 0, 0}, device);
+      const Tensor hyper = doubles({0.1, 0, 0, 0}, device);
       const Tensor step = step_counter(0, device);
       CHECK_THROWS_WITH_AS(
           ops::sgd_step({{p, doubles({1}, device), {}, {}}}, hyper, step, false, false),
@@ -170,7 +170,7 @@ TEST_SUITE("ops/optimizer_step") {
           ops::adam_step({{p, p, {}, {}}}, doubles({1, 1, 1, 1, 1}, device), step, false, false),
           doctest::Contains("adam_step: state1 is undefined for a parameter"), StateError);
       CHECK_THROWS_WITH_AS(ops::sgd_step({}, doubles({1}, device), step, false, false),
-                           doctest::Contains("sgd_step: hyper must have shape [3], got [1]"),
+                           doctest::Contains("sgd_step: hyper must have shape [4], got [1]"),
                            ShapeError);
       check_close(p, {1, 2}, 0);
     });

@@ -92,7 +92,7 @@ TEST_SUITE("nn/optim/sgd") {
       sgd.set_momentum(0.5);
       sgd.set_weight_decay(1.0);
       CHECK(sgd.learning_rate() == 0.2);
-      check_close(sgd.hyperparameters(), {0.2, 0.5, 1.0}, 0.0);
+      check_close(sgd.hyperparameters(), {0.2, 0.5, 1.0, 0.0}, 0.0);
       sgd.step();  // d = 0.5 + 0.95, v = 0.25 + 1.45 = 1.7, p = 0.95 - 0.34
       check_close(p.detach(), {0.61}, tolerance_for(DType::float32, device));
     });
@@ -111,6 +111,6 @@ TEST_SUITE("nn/optim/sgd") {
     CHECK_THROWS_AS(sgd.set_weight_decay(-1.0), ValueError);
     CHECK_THROWS_WITH_AS(sgd.set_momentum(0.9),
                          doctest::Contains("sgd: there is no momentum to set"), StateError);
-    check_close(sgd.hyperparameters(), {0.1, 0.0, 0.0}, 0.0);
+    check_close(sgd.hyperparameters(), {0.1, 0.0, 0.0, 0.0}, 0.0);
   }
 }

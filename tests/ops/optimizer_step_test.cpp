@@ -46,8 +46,8 @@ TEST_SUITE("ops/optimizer_step") {
     for_each_device([](Device device) {
       const Tensor p = doubles({1, 2}, device);
       const Tensor step = step_counter(4, device);
-      ops::sgd_step({{p, doubles({10, -10}, device), {}, {}}}, doubles({0.1, 0, 0, 0}, device), step,
-                    false, false);
+      ops::sgd_step({{p, doubles({10, -10}, device), {}, {}}}, doubles({0.1, 0, 0, 0}, device),
+                    step, false, false);
       check_close(p, {0, 3}, 1e-12);
       CHECK(step.item<std::int64_t>() == 5);
     });
@@ -147,8 +147,8 @@ TEST_SUITE("ops/optimizer_step") {
       const std::int64_t p_version = p.storage()->version();
       const std::int64_t v_version = v.storage()->version();
       const std::int64_t step_version = step.storage()->version();
-      ops::sgd_step({{p, doubles({1}, device), v, {}}}, doubles({0.1, 0.9, 0, 0}, device), step, false,
-                    false);
+      ops::sgd_step({{p, doubles({1}, device), v, {}}}, doubles({0.1, 0.9, 0, 0}, device), step,
+                    false, false);
       CHECK(p.storage()->version() == p_version + 1);
       CHECK(v.storage()->version() == v_version + 1);
       CHECK(step.storage()->version() == step_version + 1);

@@ -1,4 +1,5 @@
 #include "framework/core/error.h"
+#include "ops/conv_kernels.h"
 #include "ops/kernels.h"
 #include "ops/norm_kernels.h"
 
@@ -31,6 +32,9 @@ void batch_norm(const BatchNormArgs&, StreamState&) { refuse("batch_norm"); }
 void batch_norm_backward(const BatchNormBackwardArgs&, StreamState&) {
   refuse("batch_norm_backward");
 }
+void conv(const ConvArgs&, StreamState&) { refuse("conv2d"); }
+void conv_input_gradient(const ConvArgs&, StreamState&) { refuse("conv2d"); }
+void conv_weight_gradient(const ConvArgs&, StreamState&) { refuse("conv2d"); }
 void dropout(const DropoutArgs&, StreamState&) { refuse("dropout"); }
 void random(const RandomArgs&, StreamState&) { refuse("random"); }
 void gather(const GatherArgs&, StreamState&) { refuse("gather"); }

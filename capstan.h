@@ -15,6 +15,7 @@
 #include "autograd/loss.h"
 #include "autograd/math.h"
 #include "autograd/norm.h"
+#include "autograd/pool.h"
 #include "autograd/reduce.h"
 #include "framework/core/counters.h"
 #include "framework/core/error.h"
@@ -45,4 +46,5 @@
 #include "nn/norm.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/sgd.h"
+#include "nn/pool.h"
 #include "ops/creation.h"

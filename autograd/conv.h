@@ -5,8 +5,6 @@
 
 namespace capstan {
 
-using ops::Size2d;
-
 /// Zeros around an image: a number on each side, or as many as keep its size.
 class Padding2d {
  public:

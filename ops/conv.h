@@ -1,21 +1,13 @@
 #pragma once
 
 #include "framework/tensor/tensor.h"
+#include "ops/size2d.h"
 
 // Convolution of images without gradients: cross-correlation, as in PyTorch. x [batch, channels,
 // height, width], weight [out_channels, channels / groups, kernel height, kernel width], y [batch,
 // out_channels, ...]. Floating dtypes, float16 and bfloat16 summed in float32. On the GPU through
 // cuDNN, and only enqueued. @throws ShapeError, DTypeError, DeviceError, ValueError naming conv2d.
 namespace capstan::ops {
-
-/// Something along the height and the width of an image; one number means both.
-struct Size2d {
-  std::int64_t height, width;
-  constexpr Size2d(std::int64_t both) noexcept : height(both), width(both) {}
-  constexpr Size2d(int both) noexcept : height(both), width(both) {}
-  constexpr Size2d(std::int64_t h, std::int64_t w) noexcept : height(h), width(w) {}
-  [[nodiscard]] constexpr bool operator==(const Size2d&) const noexcept = default;
-};
 
 struct ConvOptions {
   Size2d stride = 1;

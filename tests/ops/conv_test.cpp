@@ -9,7 +9,6 @@
 
 using namespace capstan;
 using ops::ConvOptions;
-using ops::Size2d;
 using testing::check_close;
 using testing::check_identical;
 using testing::for_each_device;

@@ -9,7 +9,7 @@
 
 // Mixed precision. While an Autocast scope lives, operations convert their floating operands:
 //
-//   to its dtype    matmul, bmm, linear
+//   to its dtype    matmul, bmm, linear, conv1d, conv2d
 //   to float32      exp, expm1, log, log1p, reciprocal, rsqrt, pow, sum, mean, softmax,
 //   log_softmax,
 //                   and the losses

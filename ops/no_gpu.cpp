@@ -1,6 +1,8 @@
 #include "framework/core/error.h"
+#include "ops/conv_kernels.h"
 #include "ops/kernels.h"
 #include "ops/norm_kernels.h"
+#include "ops/pool_kernels.h"
 
 namespace capstan::gpu {
 namespace {
@@ -31,6 +33,13 @@ void batch_norm(const BatchNormArgs&, StreamState&) { refuse("batch_norm"); }
 void batch_norm_backward(const BatchNormBackwardArgs&, StreamState&) {
   refuse("batch_norm_backward");
 }
+void conv(const ConvArgs&, StreamState&) { refuse("conv2d"); }
+void conv_input_gradient(const ConvArgs&, StreamState&) { refuse("conv2d"); }
+void conv_weight_gradient(const ConvArgs&, StreamState&) { refuse("conv2d"); }
+void max_pool(const MaxPoolArgs&, StreamState&) { refuse("max_pool2d"); }
+void max_pool_backward(const MaxPoolBackwardArgs&, StreamState&) { refuse("max_pool2d_backward"); }
+void avg_pool(const AvgPoolArgs&, StreamState&) { refuse("avg_pool2d"); }
+void avg_pool_backward(const AvgPoolArgs&, StreamState&) { refuse("avg_pool2d_backward"); }
 void dropout(const DropoutArgs&, StreamState&) { refuse("dropout"); }
 void random(const RandomArgs&, StreamState&) { refuse("random"); }
 void gather(const GatherArgs&, StreamState&) { refuse("gather"); }

@@ -14,6 +14,7 @@
 #include "framework/runtime/capture_session.h"
 #include "framework/runtime/cuda_capture_mode.h"
 #include "framework/runtime/cuda_check.h"
+#include "framework/runtime/cuda_dnn_handle.h"
 #include "framework/runtime/cuda_graph.h"
 #include "framework/runtime/cuda_pages.h"
 #include "framework/runtime/cuda_stream.h"
@@ -148,6 +149,7 @@ class CudaRuntime final : public DeviceRuntime {
   void destroy_stream(void* handle) noexcept override {
     const auto stream = static_cast<cudaStream_t>(handle);
     detail::release_scratch(handle);
+    detail::release_dnn_handle(device_, handle);
     const RelaxedCaptureMode relaxed;
     const std::lock_guard lock(streams_mutex_);
     std::erase(streams_, stream);

@@ -41,6 +41,7 @@
 #include "nn/module.h"
 #include "nn/optim/adagrad.h"
 #include "nn/optim/adam.h"
+#include "nn/optim/clip.h"
 #include "nn/optim/lion.h"
 #include "nn/optim/rmsprop.h"
 #include "nn/optim/sgd.h"

@@ -63,6 +63,8 @@ constexpr std::array kTable = {
     ForbiddenCall{set_option, "set_option", kSetAgain, kSetBetween, false},
     ForbiddenCall{add_param_group, "add_param_group", "every replay would leave the group out",
                   "add it before the capture", false},
+    ForbiddenCall{clip_grad_norm, "clip_grad_norm_ with error_if_nonfinite", kNeedsValues,
+                  "leave error_if_nonfinite out, and read the norm after the replay", true},
     ForbiddenCall{load_state_dict, "load_state_dict", "every replay would load the values again",
                   "load before the capture", false},
     ForbiddenCall{module_to, "to", "a replay would not move anything",

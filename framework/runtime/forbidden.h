@@ -38,6 +38,7 @@ enum class Forbidden : std::uint8_t {
   set_eps,
   set_option,
   add_param_group,
+  clip_grad_norm,
   load_state_dict,
   module_to,
   data_loader,

@@ -13,6 +13,7 @@
 #include "graphs/graphed_callable.h"
 #include "nn/linear.h"
 #include "nn/optim/adam.h"
+#include "nn/optim/clip.h"
 #include "nn/optim/sgd.h"
 
 namespace capstan::testing {
@@ -36,6 +37,7 @@ struct ForbiddenCalls {
   Tensor x;
   Tensor wide;
   Tensor added;
+  Tensor clipped;
   Event start;
   Event end;
   Generator generator;

@@ -43,6 +43,8 @@
 #include "nn/optim/adam.h"
 #include "nn/optim/clip.h"
 #include "nn/optim/lion.h"
+#include "nn/optim/reduce_lr_on_plateau.h"
 #include "nn/optim/rmsprop.h"
+#include "nn/optim/scheduler.h"
 #include "nn/optim/sgd.h"
 #include "ops/creation.h"

@@ -65,6 +65,8 @@ constexpr std::array kTable = {
                   "add it before the capture", false},
     ForbiddenCall{clip_grad_norm, "clip_grad_norm_ with error_if_nonfinite", kNeedsValues,
                   "leave error_if_nonfinite out, and read the norm after the replay", true},
+    ForbiddenCall{scheduler_step, "scheduler.step", "every replay would set the same rates again",
+                  kSetBetween, false},
     ForbiddenCall{load_state_dict, "load_state_dict", "every replay would load the values again",
                   "load before the capture", false},
     ForbiddenCall{module_to, "to", "a replay would not move anything",

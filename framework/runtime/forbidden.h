@@ -39,6 +39,7 @@ enum class Forbidden : std::uint8_t {
   set_option,
   add_param_group,
   clip_grad_norm,
+  scheduler_step,
   load_state_dict,
   module_to,
   data_loader,

@@ -36,6 +36,7 @@ ForbiddenCalls::ForbiddenCalls(Device place)
       layer(2, 2, {.device = place}),
       sgd(layer.parameters(), {.momentum = 0.9}),
       adam(layer.parameters(), {}),
+      scheduler(adam, {.step_size = 1}),
       loader({ones({2, 1}), zeros({2}, {.dtype = DType::int64}), 1},
              {.batch_size = 1, .device = place}),
       pool(graph_pool_handle(place)),
@@ -113,6 +114,10 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
        [this](Where at) {
          (void)nn::clip_grad_norm_({clipped}, 1.0, {.error_if_nonfinite = true}, at);
        }},
+      {Forbidden::scheduler_step, "scheduler.step",
+       both("every replay would set the same rates again",
+            "call it between replays, which see the change"),
+       [this](Where at) { scheduler.step(at); }},
       {Forbidden::load_state_dict, "load_state_dict",
        both("every replay would load the values again", "load before the capture"),
        [this](Where at) { layer.load_state_dict(layer.state_dict(), true, at); }},

@@ -14,6 +14,7 @@
 #include "nn/linear.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/clip.h"
+#include "nn/optim/scheduler.h"
 #include "nn/optim/sgd.h"
 
 namespace capstan::testing {
@@ -44,6 +45,7 @@ struct ForbiddenCalls {
   nn::Linear layer;
   nn::SGD sgd;
   nn::Adam adam;
+  nn::StepLR scheduler;
   DataLoader loader;
   GraphPool pool;
   Graph other;

@@ -42,6 +42,8 @@
 #include "nn/optim/adagrad.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/clip.h"
+#include "nn/optim/ema.h"
+#include "nn/optim/grad_scaler.h"
 #include "nn/optim/lion.h"
 #include "nn/optim/reduce_lr_on_plateau.h"
 #include "nn/optim/rmsprop.h"

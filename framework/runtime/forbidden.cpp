@@ -67,6 +67,8 @@ constexpr std::array kTable = {
                   "leave error_if_nonfinite out, and read the norm after the replay", true},
     ForbiddenCall{scheduler_step, "scheduler.step", "every replay would set the same rates again",
                   kSetBetween, false},
+    ForbiddenCall{set_decay, "set_decay", kSetAgain, kSetBetween, false},
+    ForbiddenCall{set_scale, "set_scale", kSetAgain, kSetBetween, false},
     ForbiddenCall{load_state_dict, "load_state_dict", "every replay would load the values again",
                   "load before the capture", false},
     ForbiddenCall{module_to, "to", "a replay would not move anything",

@@ -40,6 +40,8 @@ enum class Forbidden : std::uint8_t {
   add_param_group,
   clip_grad_norm,
   scheduler_step,
+  set_decay,
+  set_scale,
   load_state_dict,
   module_to,
   data_loader,

@@ -14,6 +14,8 @@
 #include "nn/linear.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/clip.h"
+#include "nn/optim/ema.h"
+#include "nn/optim/grad_scaler.h"
 #include "nn/optim/scheduler.h"
 #include "nn/optim/sgd.h"
 
@@ -46,6 +48,8 @@ struct ForbiddenCalls {
   nn::SGD sgd;
   nn::Adam adam;
   nn::StepLR scheduler;
+  nn::EMA ema;
+  nn::GradScaler scaler;
   DataLoader loader;
   GraphPool pool;
   Graph other;

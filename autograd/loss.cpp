@@ -40,14 +40,6 @@ namespace {
   return reduction == Reduction::mean ? 1.0 / count : 1.0;
 }
 
-// The same as the fused kernel, composed of functions with derivatives.
-[[nodiscard]] Tensor cross_entropy_slope(const Tensor& g, const Tensor& logits,
-                                         const Tensor& labels, Reduction reduction) {
-  const Tensor slope = softmax(logits, 1) - one_hot(labels, logits.size(1), logits.dtype());
-  const Tensor scaled = g * weight_of_term(reduction, logits.size(0));
-  return slope * (reduction == Reduction::none ? scaled.unsqueeze(1) : scaled);
-}
-
 void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
   CAPSTAN_CHECK(x.shape() == target.shape(), ShapeError, op,
                 ": x and target must have one shape, got x ", x.shape(), " and target ",
@@ -55,27 +47,6 @@ void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
 }
 
 }  // namespace
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, LossOptions options, Where where) {
-  const CallSite site(where);
-  if (autocasts(CastTo::float32, logits)) [[unlikely]] {
-    return cross_entropy(autocast(CastTo::float32, logits), labels, options, where);
-  }
-  auto [loss, logsumexp] = ops::cross_entropy(logits, labels, options.reduction);
-  if (needs_grad(logits)) {
-    record(loss, "cross_entropy", {&logits},
-           [logits = Saved(logits), labels = Saved(labels), logsumexp = Saved(logsumexp),
-            reduction = options.reduction](BackwardContext& context) {
-             const Tensor& g = context.grad();
-             const Tensor x = logits.get(context);
-             const Tensor classes = labels.get(context);
-             context.set(0, grad_enabled() ? cross_entropy_slope(g, x, classes, reduction)
-                                           : ops::cross_entropy_backward(
-                                                 g, x, classes, logsumexp.get(context), reduction));
-           });
-  }
-  return loss;
-}
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, LossOptions options,
                 Where where) {

@@ -76,6 +76,7 @@ void Optimizer::add_group(const std::vector<Tensor>& parameters, std::vector<dou
   group.slots.reserve(parameters.size());
   const Tensor step =
       step_.defined() ? step_ : zeros({}, {.dtype = DType::int64, .device = device});
+  const Tensor found_inf = found_inf_.defined() ? found_inf_ : zeros({}, {.device = device});
   std::vector<KeptStates> kept;
   for (const Tensor& parameter : parameters) {
     const auto make = [&parameter](const State& state) -> Kept {
@@ -91,6 +92,7 @@ void Optimizer::add_group(const std::vector<Tensor>& parameters, std::vector<dou
   parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
   states_.insert(states_.end(), kept.begin(), kept.end());
   step_ = step;
+  found_inf_ = found_inf;
 }
 
 void Optimizer::step(Where where) { step_unless(Tensor(), where); }

@@ -63,6 +63,8 @@ class Optimizer {
   [[nodiscard]] std::int64_t step_count(Where where = Where::current()) const;
   /// The int64 scalar on the device that counts finished steps.
   [[nodiscard]] const Tensor& step_tensor() const noexcept { return step_; }
+  /// float32 scalar on the device, where a GradScaler notes that gradients are inf or NaN.
+  [[nodiscard]] const Tensor& found_inf() const noexcept { return found_inf_; }
   /// float64 options of a group on the device, the learning rate first.
   [[nodiscard]] const Tensor& hyperparameters(std::size_t group = 0) const;
   /// Of all groups, one after the other.
@@ -133,6 +135,7 @@ class Optimizer {
   std::vector<KeptStates> states_;
   std::vector<Group> groups_;
   Tensor step_;
+  Tensor found_inf_;
 };
 
 }  // namespace capstan::nn

@@ -216,10 +216,11 @@ TEST_SUITE("autograd/gradients") {
         const LossOptions options{.reduction = reduction};
         const Tensor logits = leaf({2, 3}, -1, 1, 28, device);
         const Tensor target = leaf({2, 3}, 0.1, 0.9, 29, device);
-        cases.push_back(
-            {"cross_entropy",
-             [=](const Tensors& x) { return Tensors{cross_entropy(x[0], classes, options)}; },
-             {logits}});
+        cases.push_back({"cross_entropy",
+                         [=](const Tensors& x) {
+                           return Tensors{cross_entropy(x[0], classes, {.reduction = reduction})};
+                         },
+                         {logits}});
         cases.push_back({"nll_loss",
                          [=](const Tensors& x) {
                            return Tensors{nll_loss(log_softmax(x[0]), classes, options)};

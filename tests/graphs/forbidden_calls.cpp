@@ -29,17 +29,22 @@ ForbiddenCalls::ForbiddenCalls(Device place)
       x(ones({1}, {.device = place})),
       wide(ones({1}, {.dtype = DType::float64, .device = place}).set_requires_grad()),
       added(ones({1}, {.device = place}).set_requires_grad()),
+      clipped(ones({1}, {.device = place}).set_requires_grad()),
       start(place, {.timing = true}),
       end(place, {.timing = true}),
       generator(3, place),
       layer(2, 2, {.device = place}),
       sgd(layer.parameters(), {.momentum = 0.9}),
       adam(layer.parameters(), {}),
+      scheduler(adam, {.step_size = 1}),
+      ema({x}),
+      scaler(place),
       loader({ones({2, 1}), zeros({2}, {.dtype = DType::int64}), 1},
              {.batch_size = 1, .device = place}),
       pool(graph_pool_handle(place)),
       other(place, {.name = "other"}),
       step(place, [this] { x.add_(1.0); }, {.name = "inner"}) {
+  clipped.set_grad(ones({1}, {.device = place}));
   start.record(current_stream(device));
   end.record(current_stream(device));
   end.synchronize();
@@ -105,6 +110,18 @@ std::vector<ForbiddenCalls::Row> ForbiddenCalls::rows() {
       {Forbidden::add_param_group, "add_param_group",
        both("every replay would leave the group out", "add it before the capture"),
        [this](Where at) { sgd.add_param_group({added}, {}, at); }},
+      {Forbidden::clip_grad_norm, "clip_grad_norm_ with error_if_nonfinite",
+       both("it needs the values on the host, and nothing has run yet",
+            "leave error_if_nonfinite out, and read the norm after the replay"),
+       [this](Where at) {
+         (void)nn::clip_grad_norm_({clipped}, 1.0, {.error_if_nonfinite = true}, at);
+       }},
+      {Forbidden::scheduler_step, "scheduler.step",
+       both("every replay would set the same rates again",
+            "call it between replays, which see the change"),
+       [this](Where at) { scheduler.step(at); }},
+      {Forbidden::set_decay, "set_decay", kSet, [this](Where at) { ema.set_decay(0.5, at); }},
+      {Forbidden::set_scale, "set_scale", kSet, [this](Where at) { scaler.set_scale(2.0, at); }},
       {Forbidden::load_state_dict, "load_state_dict",
        both("every replay would load the values again", "load before the capture"),
        [this](Where at) { layer.load_state_dict(layer.state_dict(), true, at); }},

@@ -13,6 +13,10 @@
 #include "graphs/graphed_callable.h"
 #include "nn/linear.h"
 #include "nn/optim/adam.h"
+#include "nn/optim/clip.h"
+#include "nn/optim/ema.h"
+#include "nn/optim/grad_scaler.h"
+#include "nn/optim/scheduler.h"
 #include "nn/optim/sgd.h"
 
 namespace capstan::testing {
@@ -36,12 +40,16 @@ struct ForbiddenCalls {
   Tensor x;
   Tensor wide;
   Tensor added;
+  Tensor clipped;
   Event start;
   Event end;
   Generator generator;
   nn::Linear layer;
   nn::SGD sgd;
   nn::Adam adam;
+  nn::StepLR scheduler;
+  nn::EMA ema;
+  nn::GradScaler scaler;
   DataLoader loader;
   GraphPool pool;
   Graph other;

@@ -40,6 +40,7 @@
 #include "nn/container.h"
 #include "nn/conv.h"
 #include "nn/init.h"
+#include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/module.h"

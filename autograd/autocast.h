@@ -11,7 +11,7 @@
 //
 //   to its dtype    matmul, bmm, linear, conv1d, conv2d
 //   to float32      exp, expm1, log, log1p, reciprocal, rsqrt, pow, sum, mean, softmax,
-//   log_softmax,
+//                   log_softmax, layer_norm, group_norm, rms_norm,
 //                   and the losses
 //   to the widest   binary arithmetic, comparisons, where and cat, as without a scope
 //

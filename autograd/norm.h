@@ -31,4 +31,26 @@ struct BatchNormOptions {
                                 const Tensor& bias = Tensor(), BatchNormOptions options = {},
                                 Where where = Where::current());
 
+// The further ones keep no statistics, compute float16 and bfloat16 in float32 and round once, and
+// take weight and bias, each of which may be undefined, in the dtype of x or in float32. Autocast
+// converts to float32. Differentiable any number of times.
+// @throws ShapeError, DTypeError, DeviceError, ValueError naming the function.
+
+/// x minus its mean, over its standard deviation, both over the last axes, whose sizes are `sizes`;
+/// times weight [sizes], plus bias [sizes] (Ba et al. 2016).
+[[nodiscard]] Tensor layer_norm(const Tensor& x, const Shape& sizes,
+                                const Tensor& weight = Tensor(), const Tensor& bias = Tensor(),
+                                double eps = 1e-5, Where where = Where::current());
+/// The same over each of `groups` equal parts of the channels of x [batch, channels, ...] with all
+/// that is in them; weight and bias are [channels] (Wu and He 2018).
+[[nodiscard]] Tensor group_norm(const Tensor& x, std::int64_t groups,
+                                const Tensor& weight = Tensor(), const Tensor& bias = Tensor(),
+                                double eps = 1e-5, Where where = Where::current());
+/// x over the root of its mean square over the last axes, whose sizes are `sizes`; times weight
+/// [sizes] (Zhang and Sennrich 2019). Without eps: the smallest step at 1 of the dtype it computes
+/// in.
+[[nodiscard]] Tensor rms_norm(const Tensor& x, const Shape& sizes, const Tensor& weight = Tensor(),
+                              std::optional<double> eps = std::nullopt,
+                              Where where = Where::current());
+
 }  // namespace capstan

@@ -89,9 +89,7 @@ BatchStats batch_stats(const Tensor& x, const RunningStats& running, double eps)
                 ": an average over all batches needs their number, got neither momentum nor "
                 "batches; pass one of them");
   const ChannelSizes sizes = channel_sizes(x);
-  CAPSTAN_CHECK(sizes.outer * sizes.inner >= 2, ShapeError, kName,
-                ": training needs at least two values in a channel, got x of shape ", x.shape(),
-                "; use a larger batch or eval()");
+  if (follows || x.numel() == 0) check_batch_size(x);
   const Tensor dense = contiguous(x);
   BatchStats stats = empty_stats(x);
   const Tensor batches = follows && !running.momentum ? running.batches : Tensor();
@@ -135,10 +133,16 @@ BatchStats fixed_stats(const Tensor& x, const RunningStats& running, double eps)
   return stats;
 }
 
-void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_input("batch_norm", x);
-  check_affine("batch_norm", "weight", weight, x);
-  check_affine("batch_norm", "bias", bias, x);
+void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const char* name) {
+  check_input(name, x);
+  check_affine(name, "weight", weight, x);
+  check_affine(name, "bias", bias, x);
+}
+
+void check_batch_size(const Tensor& x) {
+  CAPSTAN_CHECK(x.numel() / x.size(1) >= 2, ShapeError,
+                "batch_norm: training needs at least two values in a channel, got x of shape ",
+                x.shape(), "; use a larger batch or eval()");
 }
 
 Tensor batch_norm(const Tensor& x, const BatchStats& stats, const Tensor& weight,

@@ -28,13 +28,16 @@ struct RunningStats {
 };
 
 /// Statistics of x, and the running ones moved in place, the variance as one of a sample.
-/// @throws ShapeError for less than two values in a channel.
+/// @throws ShapeError for an empty channel, and for less than two values where something follows.
 [[nodiscard]] BatchStats batch_stats(const Tensor& x, const RunningStats& running, double eps);
 /// The running ones as statistics of `x`; nothing is written to them.
 [[nodiscard]] BatchStats fixed_stats(const Tensor& x, const RunningStats& running, double eps);
 
 /// All that `batch_norm` checks but the statistics, for callers that move something before.
-void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
+void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const char* name = "batch_norm");
+/// @throws ShapeError for less than two values in a channel, whose variance says nothing.
+void check_batch_size(const Tensor& x);
 
 /// (x - mean) * inv_std * weight + bias; weight and bias are [channels], each may be undefined, and
 /// has the dtype of x or of the statistics.

@@ -161,7 +161,7 @@ TEST_SUITE("ops/norm") {
                          doctest::Contains("batch_norm: x must be [batch, channels, ...] with at "
                                            "least one channel, got shape [4]"),
                          ShapeError);
-    CHECK_THROWS_WITH_AS(stats(zeros({1, 2}), {}),
+    CHECK_THROWS_WITH_AS(ops::check_batch_size(zeros({1, 2})),
                          doctest::Contains("training needs at least two values in a channel, got x "
                                            "of shape [1, 2]; use a larger batch or eval()"),
                          ShapeError);

@@ -5,6 +5,7 @@
 #include "autograd/arithmetic.h"
 #include "autograd/autocast_policy.h"
 #include "autograd/layout.h"
+#include "autograd/loss_checks.h"
 #include "autograd/math.h"
 #include "autograd/node.h"
 #include "autograd/reduce.h"
@@ -17,6 +18,7 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::BackwardContext;
 using autograd::CastTo;
+using autograd::check_same_shape;
 using autograd::needs_grad;
 using autograd::record;
 using autograd::requires_grad;
@@ -38,12 +40,6 @@ namespace {
 [[nodiscard]] double weight_of_term(Reduction reduction, std::int64_t terms) {
   const auto count = static_cast<double>(std::max<std::int64_t>(terms, 1));
   return reduction == Reduction::mean ? 1.0 / count : 1.0;
-}
-
-void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
-  CAPSTAN_CHECK(x.shape() == target.shape(), ShapeError, op,
-                ": x and target must have one shape, got x ", x.shape(), " and target ",
-                target.shape(), "; reshape or expand one of them");
 }
 
 }  // namespace

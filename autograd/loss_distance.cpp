@@ -3,6 +3,7 @@
 #include "autograd/arithmetic.h"
 #include "autograd/autocast_policy.h"
 #include "autograd/loss.h"
+#include "autograd/loss_checks.h"
 #include "autograd/math.h"
 #include "autograd/reduce.h"
 #include "framework/tensor/factory.h"
@@ -13,6 +14,7 @@ namespace capstan {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastTo;
+using autograd::check_same_shape;
 
 namespace {
 
@@ -23,12 +25,6 @@ namespace {
     case Reduction::none: break;
   }
   return losses;
-}
-
-void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
-  CAPSTAN_CHECK(x.shape() == target.shape(), ShapeError, op,
-                ": x and target must have one shape, got x ", x.shape(), " and target ",
-                target.shape(), "; reshape or expand one of them");
 }
 
 /// `bend` is where the parabola becomes a line of slope `slope`.

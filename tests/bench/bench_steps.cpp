@@ -63,18 +63,57 @@ void print_figure(const char* kind, const std::string& name, const char* mode, D
 /// A training step on inputs that stay on the device.
 struct Workload {
   std::string name;
-  std::vector<std::int64_t> sizes;  // of the layers, the classes last
+  Shape input;  // of one sample
+  std::int64_t classes;
   std::int64_t batch;
   bool adam;  // else SGD with momentum
+  std::function<void(nn::Sequential& model, Device device)> build;
 };
+
+/// Linear layers of these sizes with ReLU between.
+auto linear_layers(std::vector<std::int64_t> sizes) {
+  return [sizes = std::move(sizes)](nn::Sequential& model, Device device) {
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
+      model.push_back(nn::Linear(sizes[i], sizes[i + 1], {.device = device}));
+      if (i + 2 < sizes.size()) model.push_back(nn::ReLU());
+    }
+  };
+}
+
+void build_cnn(nn::Sequential& model, Device device) {
+  std::int64_t channels = 1;
+  for (const std::int64_t wider : {32, 64}) {
+    model.push_back(nn::Conv2d(channels, wider, 3, {.padding = 1, .device = device}));
+    model.push_back(nn::ReLU());
+    model.push_back(nn::MaxPool2d(2));
+    channels = wider;
+  }
+  model.push_back(nn::Flatten());
+  linear_layers({3136, 128, 10})(model, device);
+}
 
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> list = [] {
     std::vector<std::int64_t> deep(20, 256);
     deep.push_back(10);
-    return std::vector<Workload>{
-        {.name = "mlp_b128", .sizes = {784, 512, 512, 10}, .batch = 128, .adam = false},
-        {.name = "deepmlp_b32", .sizes = deep, .batch = 32, .adam = true}};
+    return std::vector<Workload>{{.name = "mlp_b128",
+                                  .input = {784},
+                                  .classes = 10,
+                                  .batch = 128,
+                                  .adam = false,
+                                  .build = linear_layers({784, 512, 512, 10})},
+                                 {.name = "deepmlp_b32",
+                                  .input = {256},
+                                  .classes = 10,
+                                  .batch = 32,
+                                  .adam = true,
+                                  .build = linear_layers(deep)},
+                                 {.name = "cnn_b128",
+                                  .input = {1, 28, 28},
+                                  .classes = 10,
+                                  .batch = 128,
+                                  .adam = true,
+                                  .build = build_cnn}};
   }();
   return list;
 }
@@ -83,11 +122,7 @@ class TrainingStep {
  public:
   TrainingStep(const Workload& workload, Device device) {
     manual_seed(0);
-    const std::vector<std::int64_t>& sizes = workload.sizes;
-    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
-      model_.push_back(nn::Linear(sizes[i], sizes[i + 1], {.device = device}));
-      if (i + 2 < sizes.size()) model_.push_back(nn::ReLU());
-    }
+    workload.build(model_, device);
     if (workload.adam) {
       optimizer_ =
           std::make_unique<nn::Adam>(model_.parameters(), nn::AdamOptions{.learning_rate = 1e-3});
@@ -95,8 +130,10 @@ class TrainingStep {
       optimizer_ = std::make_unique<nn::SGD>(
           model_.parameters(), nn::SGDOptions{.learning_rate = 0.01, .momentum = 0.9});
     }
-    inputs_ = randn({workload.batch, sizes.front()}, {.device = device});
-    labels_ = (rand({workload.batch}, {.device = device}) * sizes.back()).to(DType::int64);
+    Shape shape{workload.batch};
+    for (const std::int64_t size : workload.input) shape.push_back(size);
+    inputs_ = randn(shape, {.device = device});
+    labels_ = (rand({workload.batch}, {.device = device}) * workload.classes).to(DType::int64);
   }
 
   Tensor operator()(const Tensor& inputs, const Tensor& labels) {

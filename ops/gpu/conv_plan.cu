@@ -133,9 +133,10 @@ Choice choose(const ConvPlan& plan, const ConvArgs& args, cudnnHandle_t handle) 
     const typename Pass::Candidate& candidate = list[static_cast<std::size_t>(i)];
     if (candidate.status != CUDNN_STATUS_SUCCESS) continue;
     if (args.deterministic && candidate.determinism != CUDNN_DETERMINISTIC) continue;
-    // A candidate may come with tensor cores where those were not asked for.
-    if (math_of(args) == CUDNN_FMA_MATH && candidate.mathType != CUDNN_FMA_MATH) continue;
-    CAPSTAN_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution(), candidate.mathType));
+    // The library's candidates may bring tensor cores back that the descriptor rules out.
+    const cudnnMathType_t math =
+        math_of(args) == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : candidate.mathType;
+    CAPSTAN_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution(), math));
     std::size_t bytes = 0;
     if (Pass::workspace(plan, handle, candidate, &bytes) != CUDNN_STATUS_SUCCESS) continue;
     if (bytes > kMaxWorkspace) continue;

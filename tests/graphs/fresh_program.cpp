@@ -1,7 +1,7 @@
 // Captures before anything else has run in the process: whatever a library sets up at its first use
 // must not disturb that. Prints what is wrong; silence and status 0 mean that nothing is.
 //
-//   fresh_program cpu|gpu graph|callable
+//   fresh_program cpu|gpu matmul|convolution|callable
 
 #include <iostream>
 #include <string>
@@ -32,6 +32,13 @@ int run(Device device, const std::string& way) {
   }
   Graph graph(device);
   Tensor y;
+  if (way == "convolution") {
+    const Tensor images = ones({4, 8, 12, 12}, {.device = device});
+    const Tensor weight = full({6, 8, 3, 3}, 2.0, {.device = device});
+    capture(graph, [&] { y = conv2d(images, weight); });
+    graph.replay();
+    return check(y, 144.0);
+  }
   capture(graph, [&] { y = matmul(a, b.detach()); });
   graph.replay();
   return check(y, 64.0);
@@ -42,7 +49,7 @@ int run(Device device, const std::string& way) {
 int main(int argc, char** argv) {
   try {
     if (argc == 3) return run(Device::parse(argv[1]), argv[2]);
-    std::cout << "usage: fresh_program cpu|gpu graph|callable\n";
+    std::cout << "usage: fresh_program cpu|gpu matmul|convolution|callable\n";
   } catch (const std::exception& error) {
     std::cout << error.what() << '\n';
   }

@@ -2,10 +2,8 @@
 
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,85 +16,17 @@
 #include "framework/runtime/order_check.h"
 #include "framework/tensor/newborn_storages.h"
 #include "framework/tensor/write_journal.h"
-#include "graphs/foreign_storages.h"
+#include "graphs/captured_graph.h"
 #include "graphs/graph_hooks.h"
 #include "graphs/nested_replay.h"
-#include "graphs/replay_order.h"
 
 namespace capstan {
 namespace {
 
-// What a successful capture leaves. Destroyed from the bottom up: the executable first, its memory
-// last.
-struct Captured {
-  Ref<ReplayPools> pools;
-  Ref<NativeGraph> native;  // null once executable, unless kept
-  Recording recording;
-  std::vector<Ref<ReplayPrologue>> prologues;
-  std::vector<Ref<const RefCounted>> retained;
-  std::vector<Storage*> written;  // among `retained`
-  ForeignStorages foreign;
-  bool may_be_freed = false;  // the foreign ones
-  Ref<RefCounted> newborns;   // until the first replay
-  std::unique_ptr<NativeExec> exec;
-  std::int64_t replays = 0;
-};
-
-// Waiting for the device would break a capture of any thread, so what may still run waits here.
-class Parking {
- public:
-  static Parking& instance() {
-    static auto* const parking = new Parking;  // graphs may be static objects
-    return *parking;
-  }
-
-  void add(Captured captured) {
-    const std::lock_guard lock(mutex_);
-    parked_.push_back(std::move(captured));
-  }
-
-  void clear() noexcept {
-    if (detail::active_captures() != 0) return;
-    std::vector<Captured> leaving;
-    {
-      const std::lock_guard lock(mutex_);
-      leaving.swap(parked_);
-    }
-    for (const Captured& captured : leaving) captured.pools->wait();
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<Captured> parked_;
-};
-
 // At the end of every function that may end a capture.
 struct ClearParking {
-  ~ClearParking() { Parking::instance().clear(); }
+  ~ClearParking() { release_parked(); }
 };
-
-void release(Captured captured) {
-  // The CPU has already run what was replayed.
-  if (captured.replays == 0 || captured.pools->own().device().is_host()) return;
-  if (detail::active_captures() != 0) return Parking::instance().add(std::move(captured));
-  captured.pools->wait();
-}
-
-// Replays write these without passing through an operation that would count it.
-std::vector<Storage*> written_among(const std::vector<Ref<const RefCounted>>& retained,
-                                    const Recording& recording) {
-  std::unordered_set<const RefCounted*> writes;
-  for (const RecordedOp& operation : recording.operations) {
-    for (const Access& access : operation.writes) writes.insert(access.owner);
-  }
-  std::vector<Storage*> written;
-  for (const Ref<const RefCounted>& object : retained) {
-    if (!writes.contains(object.get())) continue;
-    const auto* storage = dynamic_cast<const Storage*>(object.get());
-    if (storage != nullptr) written.push_back(const_cast<Storage*>(storage));
-  }
-  return written;
-}
 
 // A replay may run what the recording does not order in either order, or at the same time.
 void refuse_missing_waits(const std::string& name, const Recording& recording) {
@@ -338,7 +268,7 @@ void Graph::reset() {
   impl_->refuse_in_hook("graph.reset");
   abandon();
   impl_->last_failure.clear();
-  Parking::instance().clear();
+  release_parked();
   if (impl_->held) release(*std::exchange(impl_->held, std::nullopt));
 }
 
